@@ -55,6 +55,19 @@ def started(call: Callable[[], object], name: str) -> Thread:
     return thread
 
 
+def started_up_to(count: int, call: Callable[[], object], name: str) -> list[Thread]:
+    """Returns so many new threads as `started`; fewer where the system allows no more, but one; raises MissingError."""
+    found: list[Thread] = []
+    while len(found) < count:
+        try:
+            found.append(started(call, name))
+        except MissingError:
+            if not found:
+                raise
+            break
+    return found
+
+
 class Threads:
     """A number of threads that call functions, in the order in which these are submitted; used by one thread.
 

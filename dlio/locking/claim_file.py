@@ -71,6 +71,12 @@ def latest_in(folder: OpenFolder) -> Claim | None:
         return None
 
 
+def is_in_force(folder: Below, claim: Claim) -> bool:
+    """Returns whether no other process has succeeded the owner of a claim; raises as `latest`."""
+    found = latest(folder)
+    return found is None or found.token == claim.token
+
+
 def _is_number(name: str) -> bool:
     return name.isascii() and name.isdecimal() and str(int(name)) == name
 

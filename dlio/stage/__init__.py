@@ -1,15 +1,17 @@
 """Copies a packed data set to storage from which it is read fast; the public function is `stage`.
 
-    choose -> claim -> copy -> publish
+    choose -> plan -> claim -> fill -> publish
 
-    strategies/  one module for each way to stage: its cost, what it needs, and how it is carried out
+    strategies/  one module for each way to stage: its cost, what it needs, and its plan
     planning/    pure plans: the nodes of each shard, the cost model, the stripes of a file
-    transfer/    reading a data set from a folder or a URL, and copying it
+    live/agent/  the engine that carries a plan out, in this process or in an agent
+    live/        what loaders and other nodes ask it, and where it keeps unfinished files
+    transfer/    reading a data set from a folder or a URL; what a ring of nodes writes
     cache/       the staged copies of a node: their folders, leases, owners, repair and removal
-    comm/        the connections between the nodes
+    comm/        the connections of a ring
 
 A strategy decides which files a node gets. One of the node's processes claims the copy (dlio/locking/claim.py) and
-copies into a folder that is complete once it holds the manifest (cache/folder.py).
+fills a folder that is complete once it holds the manifest (cache/folder.py).
 
 The attribute `dlio.stage` is the function. So import this package's modules by `from dlio.stage.cache import
 node_cache`; `import dlio.stage.cache.node_cache as cache` finds the function and fails.

@@ -17,15 +17,12 @@ from dlio.errors import DlioError, StorageError, UsageError
 from dlio.io import trace
 from dlio.io.filesystems import filesystem_of
 from dlio.stage.cache.clean import forsake
-from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.locations import remember
-from dlio.stage.cache.ownership import own_dest
 from dlio.stage.comm.connect import can_exchange
 from dlio.stage.comm.progress_channel import seen_by_rank_0
 from dlio.stage.decide import check_job, decide
 from dlio.stage.destination import learn_id, with_dest
 from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options, Outcome
-from dlio.stage.live.status import await_agent
 from dlio.stage.strategies import AUTO, Strategy, load, needs_of
 from dlio.stage.transfer.source import StagingSource, source_of
 
@@ -116,11 +113,9 @@ def _carry_out(job: Job, strategy: str, started: float) -> tuple[Manifest, Stage
         strategy, job = decision.strategy, replace(job, options=replace(job.options, copies=decision.copies))
         _log.info("staging by %s: %s", strategy, decision.why)
     chosen = load(strategy)
-    with nullcontext(job) if chosen.NEEDS.exchange else seen_by_rank_0(job) as seen:
-        for dest in (job.dest, own_dest(job.dest)):
-            await_agent(StagedFolder(dest, chosen.copy_name(seen)), seen.listeners)
-        with trace.span("stage", "stage", str(job.source)):
-            outcome = _carried_out(chosen, seen)
+    seen_by_all = nullcontext(job) if chosen.NEEDS.exchange else seen_by_rank_0(job)
+    with seen_by_all as seen, trace.span("stage", "stage", str(job.source)):
+        outcome = _carried_out(chosen, seen)
     remember(job.dest)
     return outcome.manifest, StageSummary(
         path=str(outcome.manifest.root),

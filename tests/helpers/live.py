@@ -15,7 +15,8 @@ from dlio.locking.claim import claimed
 from dlio.stage.cache.base_folder import open_up
 from dlio.stage.live import tcp, wire
 from dlio.stage.live.agent import meeting
-from dlio.stage.live.agent.__main__ import take_over
+from dlio.stage.live.agent.__main__ import ready_node
+from dlio.stage.live.agent.complete import take_over
 from dlio.stage.live.agent.meeting import INTERFACE
 from dlio.stage.live.agent.meeting_folder import MEET
 from dlio.stage.live.agent.node import Node
@@ -61,9 +62,8 @@ def working(given: Task) -> Iterator[Node]:
     open_up(folder.dest)
     with suppress(_Left), claimed(folder.claims, lambda: folder.holds(plan.wanted)) as claim:
         if claim:
-            take_over(folder, str(job.source), *claim)
-        with closing(Node(given, job, plan, folder)) as node:
-            node.begin()
+            take_over(folder, str(job.source), claim)
+        with closing(ready_node(given, job, plan, folder)) as node:
             yield node
             if claim and not (node.store.is_complete and node.plan.is_whole):
                 raise _Left

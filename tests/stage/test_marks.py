@@ -15,19 +15,20 @@ import dlio
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import ManifestError, StorageError
 from dlio.io.open_folder import OpenFolder
+from dlio.locking import claim_file
 from dlio.locking.claim_file import Claim
 from dlio.locking.owner import Owner, start_time
 from dlio.stage.cache import lease
-from dlio.stage.cache.access import PRIVATE
 from dlio.stage.cache.as_owner import become
 from dlio.stage.cache.base_folder import is_closed, marker_of, may_change, open_up
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.ownership import is_safe
 from dlio.stage.cache.repair import manifest_at_rest
 from dlio.stage.job import all_files
-from dlio.stage.transfer.copy import Copying, Tally, copy_files
-from dlio.stage.transfer.fetch import residue_removed
-from dlio.stage.transfer.source import MountedFolder
+from dlio.stage.live.agent.complete import residue_removed, take_over
+from dlio.stage.live.blocks import BLOCK_BYTES, Blocks
+from dlio.stage.live.folder import LiveFolder
+from dlio.stage.run import run
 from tests.helpers.forked import Forked
 from tests.helpers.staging import folder_of, write_dataset
 from tests.helpers.users import BOB, COPY, as_user
@@ -59,13 +60,16 @@ def test_a_folder_without_a_marker_is_never_removed(tmp_path: Path) -> None:
 
 def test_only_the_unfinished_files_of_the_dead_are_taken_over(tmp_path: Path) -> None:
     folder = StagedFolder(tmp_path, COPY)
+    open_up(tmp_path)
     living = Claim(1, Owner.current(), "living")
     dead = Claim(1, replace(Owner.current(), started=1), "dead")
-    for number, (previous, expected) in enumerate([(living, []), (dead, ["begun"])]):
-        folder.aside(previous).mkdir(parents=True)
-        (folder.aside(previous) / "begun").touch()
-        aside = folder.begin("/source", Claim(2, Owner.current(), f"mine{number}"), previous)
-        assert [path.name for path in aside.iterdir()] == expected
+    begun = folder.path / ".dlio/live/files/begun"
+    for previous, is_taken in ((living, False), (dead, True)):
+        begun.parent.mkdir(parents=True)
+        begun.touch()
+        folder.path.chmod(0o700)
+        take_over(folder, "/source", (Claim(2, Owner.current(), "mine"), previous))
+        assert begun.exists() == is_taken
 
 
 @pytest.mark.parametrize("marker", ["missing", "another's"])
@@ -155,34 +159,36 @@ def test_no_copy_is_safe_below_another_users_folder(name: str, tmp_path: Path) -
 def test_a_full_disk_takes_a_copy_only_while_that_was_never_complete(
     number: int, dataset: Manifest, tmp_path: Path
 ) -> None:
-    mine = Claim(1, Owner.current(), "mine")
     complete = folder_of(dlio.stage(dataset, tmp_path / "local"))
     begun = StagedFolder(tmp_path, COPY)
     open_up(tmp_path)
-    begun.begin("/source", mine, None)
+    begun.begin("/source")
     for folder in (complete, begun):
+        mine = claim_file.make(folder.claims, 1)
+        assert mine
         with pytest.raises(StorageError), residue_removed(folder, mine):
             raise StorageError(number, "it fails")
     assert complete.holds(all_files(dataset))
     assert begun.path.exists() == (number == errno.EIO)
 
 
-@pytest.mark.parametrize(
-    "begun, expected", [(b"", 100), (None, 60), (b"wrong bytes", 189)], ids=["new", "begun", "wrong"]
-)
-def test_a_begun_file_is_read_from_where_it_ends_unless_it_is_wrong(
-    begun: bytes | None, expected: int, tmp_path: Path
+@pytest.mark.parametrize("begun, expected", [(0, 10), (4, 6), (-4, 16)], ids=["new", "begun", "wrong"])
+def test_only_the_missing_blocks_of_a_begun_file_are_read_unless_one_is_wrong(
+    begun: int, expected: int, tmp_path: Path
 ) -> None:
-    source = write_dataset(tmp_path / "source", [100])
+    source = write_dataset(tmp_path / "source", [10 * BLOCK_BYTES])
     (file,) = source.shards[0].files
-    data = (source.root / file.name).read_bytes()
-    for name in ("aside", "final"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "aside" / file.name).write_bytes(data[:40] if begun is None else begun)
-    tally = Tally()
-    copy_files(MountedFolder(source), Copying(tmp_path / "aside", tmp_path / "final", lambda _: PRIVATE), [file], tally)
-    assert (tmp_path / "final" / file.name).read_bytes() == data
-    assert tally.read == expected
+    data, there = (source.root / file.name).read_bytes(), abs(begun) * BLOCK_BYTES
+    live = LiveFolder(StagedFolder(tmp_path / "local", source.content_id))
+    open_up(tmp_path / "local")
+    live.staged.path.mkdir(mode=0o700)
+    live.staged.begin("/source")
+    live.make()
+    Blocks.create(live.blocks(file), file.num_bytes).set(0, there)
+    live.unfinished(file).write_bytes((data if begun >= 0 else b"wrong").ljust(len(data), b"!"))
+    staged, summary = run(source, tmp_path / "local", strategy="replicate")
+    assert (staged.root / file.name).read_bytes() == data
+    assert summary.source_bytes == expected * BLOCK_BYTES
 
 
 def test_a_whole_manifest_of_another_data_set_is_not_the_copys(dataset: Manifest, tmp_path: Path) -> None:

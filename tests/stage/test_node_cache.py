@@ -13,16 +13,16 @@ import dlio
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError
 from dlio.io.open_folder import OpenFolder
+from dlio.locking import claim_file
 from dlio.locking.claim import claimed
-from dlio.locking.claim_file import Claim
-from dlio.locking.owner import Owner
+from dlio.stage.cache.base_folder import open_up
 from dlio.stage.cache.clean import clean
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.lease import take
 from dlio.stage.cache.node_cache import copies, is_being_filled, is_in_use
 from dlio.stage.cache.ownership import own_dest
 from dlio.stage.cache.resolve import resolve
-from dlio.stage.transfer.fetch import residue_removed
+from dlio.stage.live.agent.complete import residue_removed
 from tests.helpers.forked import Forked, wait_for
 from tests.helpers.staging import MiB, assert_staged, folder_of, write_dataset
 
@@ -101,40 +101,42 @@ def test_staging_anew_during_a_removal_keeps_its_claim(
     assert clean(tmp_path / "local") == [folder.path]
 
 
-BEFORE_THE_MARKER = ["", ".dlio", ".dlio/aside/0123456789abcdef", ".dlio/aside/0123456789abcdef/copy.json"]
+BEFORE_THE_MARKER = ["", ".dlio", ".dlio/aside", ".dlio/aside/.copy.json.0123456789abcdef.tmp", ".dlio/aside/copy.json"]
 
 
 @pytest.mark.parametrize("left", BEFORE_THE_MARKER)
 def test_clean_removes_what_a_stage_killed_early_leaves(tmp_path: Path, left: str) -> None:
     folder = StagedFolder(tmp_path / "local", "0123456789abcdef" * 2)
     (folder.path / left).mkdir(parents=True)
-    if left.endswith(".json"):
+    if "copy.json" in left:
         (folder.path / left).rmdir()
         (folder.path / left).write_text("{")
-        (folder.path / left).with_name(".copy.json.0123456789abcdef.tmp").touch()
     clean(tmp_path / "local")
     assert not list((tmp_path / "local").iterdir())
 
 
 def test_files_without_a_marker_are_left(tmp_path: Path) -> None:
     folder = StagedFolder(tmp_path / "local", "0123456789abcdef" * 2)
-    (folder.path / ".dlio" / "aside" / "0123456789abcdef").mkdir(parents=True)
-    for name in (".dlio/aside/0123456789abcdef/thesis.tex", ".dlio/aside/thesis.tex", ".dlio/copy", "thesis.tex"):
+    (folder.path / ".dlio" / "aside").mkdir(parents=True)
+    for name in (".dlio/aside/thesis.tex", ".dlio/copy", "thesis.tex"):
         (folder.path / name).touch()
         clean(tmp_path / "local")
         assert (folder.path / name).exists()
         (folder.path / name).unlink()
-        (folder.path / ".dlio" / "aside" / "0123456789abcdef").mkdir(parents=True, exist_ok=True)
+        (folder.path / ".dlio" / "aside").mkdir(parents=True, exist_ok=True)
 
 
 def test_an_owner_that_wakes_up_spares_its_successors_files(dataset: Manifest, tmp_path: Path) -> None:
     folder = StagedFolder(tmp_path / "local", dataset.content_id)
-    sleeper, successor = (Claim(number, Owner.current(), f"token{number}") for number in (1, 2))
-    for claim in (sleeper, successor):
-        folder.aside(claim).mkdir(parents=True)
-    with pytest.raises(StorageError), residue_removed(folder, sleeper):
-        raise StorageError("no such folder any more")
-    assert list(folder.unfinished.iterdir()) == [folder.aside(successor)]
+    open_up(folder.dest)
+    sleeper, successor = (claim_file.make(folder.claims, number) for number in (1, 2))
+    assert sleeper and successor
+    begun = folder.path / ".dlio/live/files/begun"
+    begun.mkdir(parents=True)
+    for mine, is_spared in ((sleeper, True), (successor, False)):
+        with pytest.raises(StorageError), residue_removed(folder, mine):
+            raise StorageError("no such folder any more")
+        assert begun.exists() == is_spared
 
 
 def test_a_link_in_a_copy_is_removed_and_not_followed(dataset: Manifest, tmp_path: Path) -> None:

@@ -15,8 +15,6 @@ import pytest
 import dlio
 from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.errors import StorageError
-from dlio.stage.cache.access import PRIVATE
-from dlio.stage.transfer.copy import Copying, Tally, copy_files
 from dlio.stage.transfer.source import MountedFolder
 from tests.helpers.staging import MiB, assert_staged, damaged_files, write_dataset
 
@@ -92,17 +90,17 @@ def test_what_stage_returned_survives_a_power_loss(disk: Disk, dataset: Manifest
     assert dlio.stage(dataset, disk.mounted).root == staged.root
 
 
-def test_power_lost_before_a_files_first_byte(disk: Disk, dataset: Manifest) -> None:
+def test_power_lost_before_a_files_first_byte(disk: Disk, dataset: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a file system answers to a mere look at a name is an error like any other."""
+    read_range = MountedFolder.read_range
 
-    def create_and_cut(path: Path, _: File) -> None:
-        path.parent.mkdir()
-        path.touch()
+    def cut_and_read(self: MountedFolder, file: File, offset: int, target: memoryview) -> None:
         disk.cut_power()
+        read_range(self, file, offset, target)
 
-    target = Copying(disk.mounted / "aside", disk.mounted, lambda _: PRIVATE, create_and_cut)
+    monkeypatch.setattr(MountedFolder, "read_range", cut_and_read)
     with pytest.raises(StorageError, match=r"Input/output error|Read-only file system"):
-        copy_files(MountedFolder(dataset), target, dataset.shards[2].files, Tally())
+        dlio.stage(dataset, disk.mounted)
 
 
 @pytest.mark.parametrize("cut_after", [0, 3, 7, 11])

@@ -53,7 +53,7 @@ def run_hook(home: Path, *command: str | Path, **environ: str) -> None:
 def wait_for_manifest(dataset: Manifest, dest: Path) -> Manifest:
     root = dest / "dlio" / dataset.content_id
     for _ in range(5000):
-        if (root / NAME).exists():
+        if (root / NAME).exists() and not (root / ".dlio/live").exists():
             break
         time.sleep(0.02)
     return Manifest.load(root)

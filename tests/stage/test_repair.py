@@ -8,7 +8,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,10 +16,9 @@ import dlio
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError, UsageError
 from dlio.locking.claim import claimed
-from dlio.stage.cache import repair as mending
 from dlio.stage.cache.node_cache import is_being_filled, remove_unused
 from dlio.stage.cache.repair import manifest_of, origin_of, repair, staged_copy
-from dlio.stage.transfer.copy import Tally
+from dlio.stage.live.agent.store import Store
 from dlio.stage.transfer.source import MountedFolder
 from tests.helpers.damage import DAMAGES, assert_whole
 from tests.helpers.forked import Forked, wait_for
@@ -85,11 +83,11 @@ def damaged_copy(dataset: Manifest, local: Path) -> tuple[Manifest, str, bytes]:
 def hang_after_the_first_block(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes a repair stop in the middle of a file, until it is killed or interrupted."""
 
-    def report(_: int) -> None:
+    def hang(*_: object) -> None:
         ready.touch()
         time.sleep(1000)
 
-    monkeypatch.setattr(mending, "Tally", partial(Tally, report))
+    monkeypatch.setattr(Store, "write", hang)
 
 
 @pytest.mark.parametrize("with_signal", [signal.SIGKILL, signal.SIGINT])
@@ -99,16 +97,16 @@ def test_an_interrupted_repair_leaves_no_partial_file(
     staged, name, before = damaged_copy(dataset, tmp_path / "local")
 
     def half() -> None:
-        def report(_: int) -> None:
+        def interrupted(*_: object) -> None:
             os.kill(os.getpid(), with_signal)
             threading.Event().wait(2)  # the interrupt reaches the main thread
 
-        monkeypatch.setattr(mending, "Tally", partial(Tally, report))
+        monkeypatch.setattr(Store, "write", interrupted)
         repair(folder_of(staged), dataset, [name], MountedFolder(dataset))
 
     assert Forked(half).wait() != 0
     assert (staged.root / name).read_bytes() == before
-    assert list(folder_of(staged).unfinished.rglob("*.bin"))
+    assert list((staged.root / ".dlio/live").rglob("*.bin"))
     assert not is_being_filled(folder_of(staged))
     assert repair(folder_of(staged), dataset, [name], MountedFolder(dataset)).repaired == [name]
     assert_whole(staged, dataset)
@@ -156,7 +154,7 @@ def test_a_full_disk_keeps_the_damaged_file(large_dataset: Manifest, small_disk:
     done = repair(folder_of(staged), large_dataset, [name], MountedFolder(large_dataset))
     assert "are needed" in done.not_repaired[name]
     assert (staged.root / name).read_bytes() == before
-    assert not folder_of(staged).unfinished.exists()
+    assert not (staged.root / ".dlio/live").exists()
 
 
 def test_only_a_staged_copys_folder_counts_as_one(dataset: Manifest, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import dlio
 from dlio import cli
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DigestError, ManifestError, StorageError, UsageError
+from dlio.stage.live.agent import fill
 from dlio.stage.preview import preview
 from dlio.stage.run import run
 from tests.helpers.forked import Forked
@@ -136,7 +137,8 @@ def test_a_source_of_another_size(dataset: Manifest, tmp_path: Path) -> None:
         dlio.stage(dataset, tmp_path / "local")
 
 
-def test_a_source_that_changes_meanwhile(tmp_path: Path) -> None:
+def test_a_source_that_changes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fill, "THREADS", 1)
     source = write_dataset(tmp_path / "source", [20 * MiB])
     path = source.root / "shard-00000.bin"
 

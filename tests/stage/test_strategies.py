@@ -21,18 +21,18 @@ from dlio.stage.planning.cost import Machine, Volume
 from tests.helpers.staging import assert_staged, node
 
 RELAY = '''
-"""Relay: copies the whole data set, the last file first."""
+"""Relay: copies the whole data set, the second half first."""
 
-from dlio.stage.job import all_files
 from dlio.stage.planning.cost import Cost
+from dlio.stage.planning.live import Plan
 from dlio.stage.strategies import Needs
-from dlio.stage.transfer.fetch import fetch
+from dlio.stage.live.agent.complete import complete
 
 NEEDS = Needs()
 
 
 def cost(volume, machine, copies):
-    return Cost(machine.num_nodes, volume.num_bytes, volume.num_bytes, 0.5, "the last file comes first")
+    return Cost(machine.num_nodes, volume.num_bytes, volume.num_bytes, 0.5, "the second half comes first")
 
 
 def copy_name(job):
@@ -40,7 +40,7 @@ def copy_name(job):
 
 
 def carry_out(job):
-    return fetch(job, job.manifest, copy_name(job), all_files(job.manifest)[::-1])
+    return complete(job, Plan(job.manifest, begin=0.5), copy_name(job))
 '''
 
 
@@ -93,7 +93,7 @@ def test_auto_chooses_a_strategy_that_was_added_to_the_folder(
     decision = choose(Volume(10**12), Machine(100, 10**13))
     assert (decision.strategy, decision.why) == (
         "relay",
-        "1.0 TB fit into the 10.0 TB of each node, and the last file comes first",
+        "1.0 TB fit into the 10.0 TB of each node, and the second half comes first",
     )
     sys.modules.pop("dlio.stage.strategies.relay")
 

@@ -48,7 +48,7 @@ def _place(choose: random.Random, dest: Path, content_id: str) -> Path:
             cache / ".leases" / f"{copy}@{choose.getrandbits(64):016x}",
             cache / ".leases" / copy,
             cache / copy / inside,
-            cache / copy / ".dlio" / choose.choice(("aside", "aside/x", "copy.json", "y", "manifest.jsonl")),
+            cache / copy / ".dlio" / choose.choice(("live", "live/files", "copy.json", "y", "manifest.jsonl")),
             cache / copy / "manifest.jsonl",
             cache,
             dest / f"dlio-u{choose.choice((0, 2001))}",

@@ -193,21 +193,18 @@ def _remove_unmarked(folder: StagedFolder, cache: OpenFolder) -> None:
         with cache.below(folder.copy) as copy:
             if not may_change(copy.owner) or marker_of(copy) or is_in_use(folder):
                 return
-            with suppress(OSError), copy.below(CONTROL, ASIDE) as aside:
-                for token in aside.names():
-                    _remove_begun(aside, token)
             with suppress(OSError), copy.below(CONTROL) as control:
-                control.rmdir(ASIDE)
+                _remove_begun(control)
             with suppress(OSError):
                 copy.rmdir(CONTROL)
         cache.rmdir(folder.copy)
 
 
-def _remove_begun(aside: OpenFolder, token: str) -> None:
-    """Removes the folder of unfinished files of one stage, if it holds nothing but a marker."""
-    with aside.below(token) as folder:
-        names = folder.names()
+def _remove_begun(control: OpenFolder) -> None:
+    """Removes a marker that was not published, if nothing else lies there; raises OSError."""
+    with control.below(ASIDE) as aside:
+        names = aside.names()
         if all(name.lstrip(".").startswith(MARKER) for name in names):
             for name in names:
-                folder.remove(name, aside.owner)
-    aside.rmdir(token)
+                aside.remove(name, control.owner)
+    control.rmdir(ASIDE)

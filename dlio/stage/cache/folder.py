@@ -4,8 +4,8 @@
     DEST/dlio/.claims/<copy>/         the processes that copy (dlio/locking/claim.py)
     DEST/dlio/.leases/<copy>@<token>  the jobs that use it (lease.py)
     DEST/dlio/<copy>/.dlio/copy.json  the marker: this folder is dlio's, and dlio may remove it
-    DEST/dlio/<copy>/.dlio/live/      what an agent fills while loaders read it (dlio/stage/live)
-    DEST/dlio/<copy>/.dlio/aside/     unfinished files, in a folder for each owner's token
+    DEST/dlio/<copy>/.dlio/aside/     the marker and the manifest before they are published
+    DEST/dlio/<copy>/.dlio/live/      unfinished files, which loaders may read (dlio/stage/live)
     DEST/dlio/<copy>/...              the data set's files, each named once it is verified, as open as its source
     DEST/dlio/<copy>/manifest.jsonl   published last, when all files are complete
 
@@ -32,7 +32,6 @@ from dlio.errors import StorageError
 from dlio.io import files
 from dlio.io.open_folder import Below, OpenFolder, TakenError
 from dlio.io.threads import Threads
-from dlio.locking.claim_file import Claim
 from dlio.stage.cache.access import Access, without_lists
 from dlio.stage.cache.base_folder import CACHE, CLAIMS, CONTROL, MARKER, is_closed, is_own, marker_of, open_cache
 
@@ -74,15 +73,6 @@ class StagedFolder:
     def marker(self) -> Path:
         """The file that marks the folder as dlio's."""
         return self.path / CONTROL / MARKER
-
-    @property
-    def unfinished(self) -> Path:
-        """The folder of all unfinished files."""
-        return self.path / CONTROL / ASIDE / self.share
-
-    def aside(self, claim: Claim) -> Path:
-        """Returns the folder of the unfinished files of a claim's owner."""
-        return self.unfinished / claim.token
 
     def has(self, file: File) -> bool:
         """Returns whether a file exists under its final name, which it gets only once it is verified."""
@@ -176,15 +166,12 @@ class StagedFolder:
         with suppress(OSError):
             os.utime(self.marker)
 
-    def begin(self, source: str, mine: Claim, previous: Claim | None) -> Path:
-        """Returns the folder for unfinished files, with those of the previous owner if that one is surely over.
-
-        An owner that only seems dead may wake up and go on writing. So its files are not taken over.
+    def begin(self, source: str) -> None:
+        """Makes the folder of the copy, and marks it.
 
         Raises:
             StorageError: the folder cannot be made, or holds files that are not dlio's.
         """
-        aside = self.aside(mine)
         with files.storage_errors("create", self.path):
             self._make_ours(self.path, 0o700)  # its users may enter it when it is complete
             without_lists(self.path)
@@ -194,17 +181,19 @@ class StagedFolder:
             if marked not in (None, self.copy):
                 raise StorageError(f"{self.path} is a copy of {marked}, under another name: remove it")
             self._make_ours(self.path / CONTROL, 0o755)
-            self.unfinished.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if previous and previous.is_over and self.aside(previous).is_dir():
-                self.aside(previous).rename(aside)
-            for other in self.unfinished.iterdir():
-                if other != aside:
-                    shutil.rmtree(other, ignore_errors=True)
-            aside.mkdir(mode=0o700, exist_ok=True)
+            self._clear_aside()
         if marked is None:
-            files.publish_bytes(aside / MARKER, json.dumps({"copy": self.copy, "source": source}).encode())
-            files.publish(aside / MARKER, self.marker)
-        return aside
+            files.publish_bytes(self._aside / MARKER, json.dumps({"copy": self.copy, "source": source}).encode())
+            files.publish(self._aside / MARKER, self.marker)
+
+    @property
+    def _aside(self) -> Path:
+        return self.path / CONTROL / ASIDE / self.share
+
+    def _clear_aside(self) -> None:
+        """Makes the folder of the marker and the manifest before they are published; version 0.1 kept more there."""
+        shutil.rmtree(self._aside, ignore_errors=True)
+        self._aside.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def _make_ours(self, path: Path, mode: int) -> None:
         """Makes a folder and checks that only this user can change it; from then on nobody else can replace it."""
@@ -226,10 +215,10 @@ class StagedFolder:
         for folder in self._folders(names):
             files.sync_folder(folder)
         last = self.path / CONTROL / NAME
-        with files.storage_errors("create", self.unfinished):
-            self.unfinished.mkdir(mode=0o700, parents=True, exist_ok=True)
-        files.publish(manifest.save(self.unfinished), last)
-        shutil.rmtree(self.unfinished, ignore_errors=True)
+        with files.storage_errors("create", self._aside):
+            self._clear_aside()
+        files.publish(manifest.save(self._aside), last)
+        shutil.rmtree(self.path / CONTROL / ASIDE, ignore_errors=True)
         self._give([last, self.marker], names, access)
         files.publish(last, self.path / NAME)
 

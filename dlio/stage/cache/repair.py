@@ -13,22 +13,20 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.errors import DlioError, ManifestError, StorageError, UsageError
 from dlio.io.filesystems import check_room
 from dlio.locking.claim import claimed
-from dlio.locking.claim_file import Claim
 from dlio.stage.cache.access import Access
 from dlio.stage.cache.at_rest import CopyAtRest
 from dlio.stage.cache.base_folder import CACHE, CONTROL, MARKER, copy_named
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.ownership import is_safe
+from dlio.stage.live.agent.complete import Claims, fetch_again, residue_removed, take_over
+from dlio.stage.live.folder import LiveFolder
 from dlio.stage.planning.placement import partitioned
-from dlio.stage.transfer.copy import Copying, Tally, copy_files
-from dlio.stage.transfer.fetch import residue_removed
 from dlio.stage.transfer.source import StagingSource, source_of
 from dlio.urls import is_url
 
@@ -175,9 +173,8 @@ def repair(folder: StagedFolder, manifest: Manifest, suspects: Collection[str], 
     with _changing(folder) as (held, claim), CopyAtRest(held.path) as copy:
         wanted = [file for file in files_here(manifest) if file.name in suspects]
         damaged = [file for file in wanted if copy.damage(file)]
-        aside = held.begin(str(origin), *claim)
-        target = Copying(aside, held.path, partial(_access, held, origin))
-        failed = {file.name: why for file in damaged if (why := _copy_again(origin, copy, target, file))}
+        take_over(held, str(origin), claim)
+        failed = {file.name: why for file in damaged if (why := _copy_again(origin, copy, held, file))}
         repaired = [file.name for file in damaged if file.name not in failed]
         held.finish(manifest, repaired, held.access())
     return Repair([NAME, *repaired] if NAME in suspects else repaired, failed)
@@ -191,12 +188,12 @@ def seal(folder: StagedFolder, manifest: Manifest) -> None:
         StorageError: as `repair`.
     """
     with _changing(folder) as (held, claim):
-        held.begin(named_origin(held), *claim)
+        take_over(held, named_origin(held), claim)
         held.finish(manifest, [], held.access())
 
 
 @contextmanager
-def _changing(folder: StagedFolder) -> Iterator[tuple[StagedFolder, tuple[Claim, Claim | None]]]:
+def _changing(folder: StagedFolder) -> Iterator[tuple[StagedFolder, Claims]]:
     """Claims a copy of this user's; raises StorageError if others can replace it, or another process changes it."""
     if not is_safe(folder, os.geteuid()):
         raise StorageError(f"{folder.path} can be replaced by another user: stage to another folder")
@@ -208,6 +205,7 @@ def _changing(folder: StagedFolder) -> Iterator[tuple[StagedFolder, tuple[Claim,
             )
         with residue_removed(folder, claim[0]):
             yield folder, claim
+        LiveFolder(folder).remove_unfinished()
 
 
 def _access(folder: StagedFolder, origin: StagingSource, file: File) -> Access:
@@ -219,12 +217,12 @@ def _access(folder: StagedFolder, origin: StagingSource, file: File) -> Access:
     return Access(0o600 | status.st_mode & 0o044, status.st_gid)
 
 
-def _copy_again(origin: StagingSource, copy: CopyAtRest, target: Copying, file: File) -> str | None:
+def _copy_again(origin: StagingSource, copy: CopyAtRest, folder: StagedFolder, file: File) -> str | None:
     """Copies one file again; returns why it is still damaged, or None."""
     try:
         copy.check_folders(file.name)
         check_room(copy.path, file.num_bytes, 1)
-        copy_files(origin, target, [file], Tally())
+        fetch_again(origin, folder, file, _access(folder, origin, file))
     except StorageError as error:
         return error.text
     return copy.damage(file)

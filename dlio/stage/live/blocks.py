@@ -1,7 +1,8 @@
-"""Which blocks of an unfinished file are there: a bit for each 16 KiB, in a small file beside it that is mapped.
+"""Which blocks of an unfinished file are there: a bit for each 16 KiB, in a small file next to it.
 
 Bit b, in little-endian order, is set when block b is whole in the file; the last block may be shorter. One process
-writes the data first and the bit after it; others look.
+writes the data first and the bit after it; others map the small file. The process that writes does not map it: if the
+disk fails, a write is an error, and a mapped page ends the process.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import mmap
 import os
 import stat
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,7 @@ from dlio.io import files
 
 BLOCK_BYTES = 16 << 10
 _FEW = 4096  # blocks
+_CLOSED = -1
 
 Range = tuple[int, int]  #: from a byte up to another
 
@@ -33,10 +36,17 @@ class Blocks:
     """The bitmap of a file. Safe for several threads, one process of which writes; a forked child may look, too."""
 
     def __init__(self, descriptor: int, num_bytes: int, *, is_writable: bool) -> None:
-        """Maps an open bitmap of the right size; the caller closes `descriptor`."""
-        access = mmap.ACCESS_WRITE if is_writable else mmap.ACCESS_READ
-        self.num_bytes = num_bytes
-        self._bits = mmap.mmap(descriptor, bitmap_bytes(num_bytes), access=access)
+        """Reads or maps an open bitmap of the right size; the caller closes `descriptor`; raises OSError."""
+        self.num_bytes, size = num_bytes, bitmap_bytes(num_bytes)
+        self._bits: bytearray | mmap.mmap
+        self._descriptor = _CLOSED
+        if is_writable:
+            self._bits = bytearray(os.pread(descriptor, size, 0).ljust(size, b"\0"))
+            self._descriptor = os.dup(descriptor)
+            self._close: Callable[[], object] = weakref.finalize(self, os.close, self._descriptor)
+        else:
+            self._bits = mapped = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
+            self._close = mapped.close
         self._writing = threading.Lock()
         last = -(-num_bytes // BLOCK_BYTES)
         self._all = (1 << last) - 1
@@ -46,7 +56,7 @@ class Blocks:
         """Returns the bitmap of a new file, of which nothing is there; what was at `path` is replaced.
 
         Raises:
-            StorageError: the file system refused; its room is reserved, so that no later write to the map can fail.
+            StorageError: the file system refused; its room is reserved, so that later writes do not fill the disk.
         """
         with files.storage_errors("create", path):
             path.unlink(missing_ok=True)
@@ -100,7 +110,11 @@ class Blocks:
         return found
 
     def set(self, begin: int, end: int) -> None:
-        """Notes that the bytes from `begin` up to `end` are written; blocks that are there in part do not count."""
+        """Notes that the bytes from `begin` up to `end` are written; blocks that are there in part do not count.
+
+        Raises:
+            OSError: the bitmap cannot be written; so does `clear`.
+        """
         first = -(-begin // BLOCK_BYTES)
         last = -(-self.num_bytes // BLOCK_BYTES) if end >= self.num_bytes else end // BLOCK_BYTES
         self._change(first, last, is_there=True)
@@ -123,8 +137,10 @@ class Blocks:
         return there.bit_count() * BLOCK_BYTES - short
 
     def close(self) -> None:
-        """Unmaps the bitmap; may be called twice."""
-        self._bits.close()
+        """Closes the bitmap; may be called twice, and while other threads change it: that has no effect then."""
+        with self._writing:
+            self._descriptor = _CLOSED
+            self._close()
 
     def _touched(self, begin: int, end: int) -> tuple[int, int]:
         """Returns the first block of a range within the file, and the one after its last."""
@@ -144,7 +160,9 @@ class Blocks:
         with self._writing:
             bits = int.from_bytes(self._bits[begin:end], "little")
             bits = bits | changed if is_there else bits & ~changed
-            self._bits[begin:end] = bits.to_bytes(end - begin, "little")
+            self._bits[begin:end] = written = bits.to_bytes(end - begin, "little")
+            if self._descriptor != _CLOSED:
+                os.pwrite(self._descriptor, written, begin)
 
 
 def _joined(ranges: Iterable[Range]) -> Iterator[Range]:

@@ -139,7 +139,7 @@ class LiveFilling:
         """Waits until files are whole, under their final names; raises as `prepare`."""
         for name in names:
             number, file = self._files[name]
-            if self._path(name).exists() or self._need(number, file.num_bytes, ()):
+            if self._path(name).exists() or self._need(number, file, ()):
                 continue
             raise StorageError(
                 f"{name} is not kept on this node, and can only be read whole: give a larger cache, or "
@@ -152,7 +152,7 @@ class LiveFilling:
             number, file = self._files[str(path.relative_to(self.manifest.root))]
         except (ValueError, KeyError):
             return None
-        wanted = self._wanted(number)
+        wanted = self._wanted(number, file)
         unfinished, bits = self._live.unfinished(file), self._live.blocks(file)
         for _ in range(_ATTEMPTS):
             if not path.exists() and not wanted.need([(0, 0)]):  # before this answer the file may be half made
@@ -182,20 +182,26 @@ class LiveFilling:
     def _path(self, name: str) -> Path:
         return self.manifest.root / name
 
-    def _wanted(self, number: int) -> Wanted:
+    def _wanted(self, number: int, file: File) -> Wanted:
         def read(ranges: Sequence[Range], memory: memoryview) -> None:
             began = time.perf_counter()
             self._count(self._client.read(number, ranges, memory), len(memory), began)
 
         def need(ranges: Sequence[Range]) -> bool:
-            return self._need(number, sum(end - begin for begin, end in ranges), ranges)
+            return self._need(number, file, ranges)
 
         return Wanted(need, read, lambda ranges: self._client.bad(number, ranges))
 
-    def _need(self, number: int, num_bytes: int, ranges: Sequence[Range]) -> bool:
+    def _need(self, number: int, file: File, ranges: Sequence[Range]) -> bool:
         began = time.perf_counter()
-        origin = self._client.need(number, ranges)
+        try:
+            origin = self._client.need(number, ranges)
+        except StorageError:  # the process that filled the copy has completed it, and ended
+            if self._path(file.name).exists():
+                return True
+            raise
         if origin is not None:
+            num_bytes = sum(end - begin for begin, end in ranges) if ranges else file.num_bytes
             self._count(origin, num_bytes, began)
         return origin is not None
 

@@ -29,6 +29,7 @@ from dlio.stage.cache.folder import LIVE, StagedFolder
 from dlio.stage.live.blocks import Blocks
 
 AGENT, SOCKET, TASK, LOG, FILES, BLOCKS = "agent.json", "socket", "task.json", "agent.log", "files", ".blocks"
+SMALL_BYTES = 64 << 10  # of a file that comes as one piece, has no blocks, and is read when it has its final name
 _VERSION = 2
 _log = logging.getLogger(__name__)
 END_SECONDS = 5.0  # for agents to end
@@ -44,24 +45,30 @@ class AgentRecord:
         socket: where it listens to the loaders of its node: a name in this folder, or a path (unix.py).
         node: the rank of its node.
         nodes: the number of nodes.
+        may_be_ended: whether `dlio clean` ends it: an agent, but no `dlio stage` that somebody waits for.
     """
 
     owner: Owner
     socket: str
     node: int
     nodes: int
+    may_be_ended: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class LiveFolder:
-    """The folder `.dlio/live` of a copy."""
+    """The folder `.dlio/live` of a copy; of a share of it `.dlio/live-<share>`."""
 
     staged: StagedFolder
 
     @property
     def path(self) -> Path:
         """The folder."""
-        return self.staged.path / CONTROL / LIVE
+        return self.staged.path / CONTROL / self._name
+
+    @property
+    def _name(self) -> str:
+        return f"{LIVE}-{self.staged.share}" if self.staged.share else LIVE
 
     @property
     def log(self) -> Path:
@@ -82,7 +89,7 @@ class LiveFolder:
         for file in listed:
             if self.staged.has(file):
                 total += file.num_bytes
-            elif self.blocks(file).exists():
+            elif file.num_bytes > SMALL_BYTES and self.blocks(file).exists():
                 with suppress(StorageError):
                     total += Blocks.open(self.blocks(file), file.num_bytes).present_bytes
         return total
@@ -97,7 +104,7 @@ class LiveFolder:
     def open(self) -> OpenFolder:
         """Returns the folder, held open; no link below the copy is followed. Raises OSError."""
         with OpenFolder.at(self.staged.path) as copy:
-            return copy.below(CONTROL, LIVE)
+            return copy.below(CONTROL, self._name)
 
     def _read(self, name: str, user: int | None = None) -> bytes | None:
         """Returns a file of a user, by default this one; None if there is no such file."""
@@ -115,7 +122,10 @@ class LiveFolder:
             where = record["socket"]
             if record["version"] != _VERSION or not isinstance(where, str):
                 return None
-            found = AgentRecord(Owner.from_json(record["owner"]), where, int(record["node"]), int(record["nodes"]))
+            found = AgentRecord(
+                Owner.from_json(record["owner"]), where, int(record["node"]), int(record["nodes"]),
+                bool(record["may_be_ended"]),
+            )  # fmt: skip
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
         return None if self._is_over(found.owner) else found
@@ -154,26 +164,16 @@ class LiveFolder:
         with suppress(OSError), self.open() as opened:
             opened.unlink(AGENT)
 
-    def hand_over(self, aside: Path, listed: Sequence[File]) -> None:
-        """Copies the beginnings of unfinished files to where a copier goes on by appending; the rest is removed.
-
-        The files themselves are not touched: loaders may have them open, and an agent may still write to them.
-        """
-        for file in listed:
-            with suppress(OSError):  # not begun, or without a beginning
-                blocks = Blocks.open(self.blocks(file), file.num_bytes)
-                missing = blocks.missing(0, file.num_bytes)
-                (aside / file.name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                _copy_beginning(self.unfinished(file), aside / file.name, missing[0][0] if missing else file.num_bytes)
-                self.unfinished(file).unlink()
-        shutil.rmtree(self.path, ignore_errors=True)
+    def remove_unfinished(self) -> None:
+        """Removes the unfinished files, and the folder if no agent runs."""
+        shutil.rmtree(self.path if self.agent() is None else self.path / FILES, ignore_errors=True)
 
     def signal_agent(self) -> Owner | None:
         """Has the agent end; returns its process, None if none runs. Only a process of the copy's owner is touched."""
         with suppress(OSError):
             user = self.staged.path.lstat().st_uid
             agent = self.agent(user)
-            if agent and agent.owner.is_alive(user):
+            if agent and agent.may_be_ended and agent.owner.is_alive(user):
                 os.kill(agent.owner.pid, signal.SIGTERM)
                 return agent.owner
         return None
@@ -222,10 +222,3 @@ def end_agents(lives: Iterable[LiveFolder], seconds: float = END_SECONDS) -> dic
     ):
         time.sleep(_POLL_SECONDS)
     return running
-
-
-def _copy_beginning(source: Path, target: Path, num_bytes: int) -> None:
-    """Copies the first bytes of a file, by reference where the file system can; raises OSError, with a part copied."""
-    with source.open("rb", buffering=0) as old, target.open("wb", buffering=0) as new:
-        while num_bytes and (count := os.copy_file_range(old.fileno(), new.fileno(), num_bytes)):
-            num_bytes -= count

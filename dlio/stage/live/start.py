@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import time
 from contextlib import suppress
@@ -16,8 +15,6 @@ from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.errors import LauncherError, UsageError
 from dlio.io.open_folder import TakenError
-from dlio.locking import claim_file
-from dlio.locking.owner import Owner
 from dlio.stage.cache import lease
 from dlio.stage.cache.base_folder import check_names
 from dlio.stage.cache.folder import StagedFolder
@@ -40,8 +37,6 @@ _HEADSTART_SECONDS = 2.0
 _FORGOTTEN_SECONDS = 86400.0  # outside a scheduler: an agent killed so long ago was another job's
 START_SECONDS = 60.0  # a shared file system may be slow to load Python
 _POLL_SECONDS = 0.02
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,24 +222,7 @@ def serves(folder: StagedFolder, plan: Plan) -> AgentRecord | StagedFolder | Non
     """Returns the agent that serves a copy, or the copy itself if it needs none; None if one has to be started."""
     if agent := LiveFolder(folder).agent():
         return agent
-    return folder if not needs_peers(plan) and folder.holds(plan.wanted) else None
-
-
-def needs_peers(plan: Plan) -> bool:
-    """Returns whether loaders need an agent though this node's part is complete."""
-    return plan.manifest.node is not None and plan.num_nodes > 1
-
-
-def stager(folder: StagedFolder) -> Owner | None:
-    """Returns the process on this machine that fills a copy by a plain `dlio stage`; None if there is none.
-
-    Raises:
-        StorageError: the claims cannot be read.
-    """
-    filling, agent = claim_file.latest(folder.claims), claim_file.latest(folder.claims / "agent")
-    if filling is None or filling.is_over or (agent and agent.owner == filling.owner):
-        return None
-    return filling.owner if filling.owner.is_alive() else None
+    return folder if not plan.needs_peers and folder.holds(plan.wanted) else None
 
 
 def _wait_for_the_leader(folder: StagedFolder, plan: Plan) -> None:
@@ -260,6 +238,4 @@ def _start(task: Task, folder: StagedFolder) -> None:
     Raises:
         StorageError: it could not start, or each of several ended before it was ready; says why.
     """
-    if owner := stager(folder):
-        _log.warning("process %d stages %s: waiting until it is done", owner.pid, folder.path)
     launch.agent(task.to_json(), LiveFolder(folder).log)

@@ -1,9 +1,8 @@
-"""How far live staging is, and waiting until it is done."""
+"""How far staging is."""
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,9 @@ from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.locations import known_folders
 from dlio.stage.cache.ownership import is_safe, own_dest
 from dlio.stage.cache.repair import named_origin
-from dlio.stage.job import Listeners
-from dlio.stage.live.client import Client, connect
+from dlio.stage.live.client import connect
 from dlio.stage.live.folder import LiveFolder
 from dlio.urls import is_url, shown
-
-STUCK_SECONDS = 20.0  # without a byte: then a waiting reader gets an error
-_LOOK_SECONDS = 0.2
 
 
 def status(content_id: str, dest: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:
@@ -70,12 +65,12 @@ def state(folder: StagedFolder) -> dict[str, Any] | None:
     """Returns the state of a copy, None if it is neither complete nor being filled."""
     head = {"path": str(folder.path), "is_complete": folder.has_manifest()}
     client = connect(folder) if LiveFolder(folder).agent() else None
-    if client is None:
-        return head if head["is_complete"] else None
+    if client is None:  # it may have completed the copy just now
+        return head | {"is_complete": True} if folder.has_manifest() else None
     try:
         found = client.stat()
     except StorageError:  # it ended just now
-        return head if folder.has_manifest() else None
+        return head | {"is_complete": True} if folder.has_manifest() else None
     finally:
         client.close()
     for node in found["nodes"]:
@@ -100,49 +95,3 @@ def in_words(node: Mapping[str, Any]) -> str:
     left = "" if node["is_complete"] or node["seconds_left"] is None else f", {node['seconds_left']:.0f} s left"
     waiting = f", waits: {node['waiting_for']}" if node["waiting_for"] else ""
     return f"{done} of {total}, {format_size(node['bytes_per_second'])}/s{left}{waiting}"
-
-
-def await_agent(folder: StagedFolder, listeners: Listeners) -> None:
-    """Waits while an agent of this user fills a copy; returns at once if none does.
-
-    Raises:
-        StorageError: it does not get on, or does not keep all of the copy; says why, and what to do.
-    """
-    if folder.has_manifest() or LiveFolder(folder).agent() is None:
-        return
-    client = connect(folder)
-    if client is None:
-        return
-    try:
-        _follow(folder, client, listeners)
-    finally:
-        client.close()
-
-
-def _follow(folder: StagedFolder, client: Client, listeners: Listeners) -> None:
-    """Reports an agent's progress until its copy is complete, or it has ended; raises as `await_agent`."""
-    done, since = -1, time.monotonic()
-    while not folder.has_manifest():
-        try:
-            found = client.stat()
-        except StorageError:
-            return
-        node = found["nodes"][0]
-        if done < 0 and listeners.expect:
-            listeners.expect(node["total_bytes"] - node["staged_bytes"])
-        if node["staged_bytes"] != done:
-            if done >= 0 and listeners.report:
-                listeners.report(node["staged_bytes"] - done)
-            done, since = node["staged_bytes"], time.monotonic()
-        _check(folder, found, time.monotonic() - since)
-        time.sleep(_LOOK_SECONDS)
-
-
-def _check(folder: StagedFolder, found: dict[str, Any], idle: float) -> None:
-    node = found["nodes"][0]
-    if not found["keeps_all"]:
-        kept = f"{folder.path} is a cache of {node['total_bytes']:,} bytes, less than the data set"
-        raise StorageError(f"{kept}: read it while its agent runs, or free room and end it by dlio clean")
-    if idle > STUCK_SECONDS and (node["waiting_for"] or not node["is_complete"]):
-        why = node["waiting_for"] or "nothing has come"
-        raise StorageError(f"{node['host']} has staged nothing for {idle:.0f} s: {why}; see {LiveFolder(folder).log}")

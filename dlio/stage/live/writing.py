@@ -10,12 +10,17 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import TypeVar
+
+from dlio.errors import StorageError
+from dlio.io import files
 
 MOST_BYTES = 4 << 20  # of a piece
 PAGE_BYTES = mmap.PAGESIZE
+T = TypeVar("T")
 
 
 class Buffers:
@@ -35,6 +40,10 @@ class Buffers:
         """Has memory used again."""
         self._free.append(buffer)
 
+    def forget(self) -> None:
+        """Returns the memory that nobody uses to the system."""
+        self._free.clear()
+
 
 def write_range(path: Path, begin: int, data: memoryview, *, is_cached: bool) -> None:
     """Writes a range of an unfinished file, through the page cache or, where the file system can, past it.
@@ -47,20 +56,14 @@ def write_range(path: Path, begin: int, data: memoryview, *, is_cached: bool) ->
         past = 0
     if past < len(data):
         with opened(path, os.O_WRONLY) as descriptor:
-            _write_all(descriptor, begin + past, data[past:])
-
-
-def write_new(path: Path, data: memoryview) -> None:
-    """Writes a file that does not exist yet; raises OSError."""
-    with opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
-        _write_all(descriptor, 0, data)
+            write_all(descriptor, begin + past, data[past:])
 
 
 def _write_past_cache(path: Path, begin: int, data: memoryview) -> bool:
     """Writes whole pages, and returns whether the file system can; raises OSError."""
     try:
         with opened(path, os.O_WRONLY | os.O_DIRECT) as descriptor:
-            _write_all(descriptor, begin, data)
+            write_all(descriptor, begin, data)
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
@@ -68,18 +71,45 @@ def _write_past_cache(path: Path, begin: int, data: memoryview) -> bool:
     return True
 
 
-def _write_all(descriptor: int, offset: int, data: memoryview) -> None:
+def write_all(descriptor: int, offset: int, data: memoryview) -> None:
     """Writes all of `data`; raises OSError if the file system refuses."""
     while data:
         count = os.pwrite(descriptor, data, offset)
         data, offset = data[count:], offset + count
 
 
+def opened(path: Path, flags: int) -> AbstractContextManager[int]:
+    """Opens a file of the live folder, but no link, and closes it when the context is left; raises OSError."""
+    return _closing(os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+
+
 @contextmanager
-def opened(path: Path, flags: int) -> Iterator[int]:
-    """Opens a file of the live folder, but no link; raises OSError."""
-    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+def _closing(descriptor: int) -> Iterator[int]:
     try:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def check_last(path: Path, descriptor: int, num_bytes: int, written: bytes) -> None:
+    """Compares the end of a synced file, as it is on the disk, with what was written; raises StorageError, OSError."""
+    begin = num_bytes - len(written)
+    os.posix_fadvise(descriptor, begin, 0, os.POSIX_FADV_DONTNEED)
+    files.check_length(path, descriptor, num_bytes)
+    if os.pread(descriptor, len(written), begin) != written:
+        problem = f"{path} has lost bytes at its end that were written and acknowledged"
+        raise StorageError(errno.EIO, f"{problem}: its file system loses data; check the disk, or use another folder")
+
+
+def with_folder(path: Path, make: Callable[[], T]) -> T:
+    """Returns what `make` returns, which makes `path`; makes its folder if that is missing."""
+    try:
+        return make()
+    except FileNotFoundError:  # rather than to look each time: that takes as long as the rest
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return make()
+
+
+def is_hole(data: memoryview) -> bool:
+    """Returns whether data is zeros only."""
+    return not data[0] and not data[-1] and data.tobytes() == bytes(len(data))

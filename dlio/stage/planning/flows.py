@@ -18,7 +18,7 @@ class Sizes:
 
     Attributes:
         shards: int64[num_shards], the bytes of each shard.
-        num_files: int64[num_shards], the files of each.
+        num_files: int64[num_shards], the files of each that are not empty: no other is opened.
         files: int64[num_files], the bytes of each file, in order.
     """
 
@@ -30,14 +30,14 @@ class Sizes:
     def of(cls, manifest: Manifest) -> Sizes:
         """Returns the sizes of a data set."""
         shards = np.array([shard.num_bytes for shard in manifest.shards], np.int64)
-        num_files = np.array([len(shard.files) for shard in manifest.shards], np.int64)
+        num_files = np.array([sum(file.num_bytes > 0 for file in shard.files) for shard in manifest.shards], np.int64)
         files = np.array([file.num_bytes for shard in manifest.shards for file in shard.files], np.int64)
         return cls(shards, num_files, files)
 
     @classmethod
     def of_one_file_each(cls, shards: NDArray[np.int64]) -> Sizes:
         """Returns the sizes of shards that are one file each."""
-        return cls(shards, np.ones_like(shards), shards)
+        return cls(shards, (shards > 0).astype(np.int64), shards)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,15 +26,17 @@ class Plan:
 
     Attributes:
         manifest: of the copy; for a partition with the nodes of each shard, and this node.
-        node: this node's rank.
-        num_nodes: of the job.
+        node: this node's rank among those that pass files to each other.
+        num_nodes: the number of these; 1 if this node reads all from the source.
         room: the bytes that its files may take.
+        begin: where a node that reads all from the source begins, as a share of the shards.
     """
 
     manifest: Manifest
     node: int = 0
     num_nodes: int = 1
     room: int = field(default=1 << 62)
+    begin: float = 0.0
 
     @cached_property
     def listed(self) -> list[File]:
@@ -59,14 +61,15 @@ class Plan:
         """The shards that this node keeps."""
         if self.manifest.node is None:
             return kept_shards(self._sizes, self.owner_of, self.node, self.num_nodes, self.room)
-        here = [shard for shard, each in enumerate(self.manifest.shards) if self.node in each.nodes]
+        here = [shard for shard, each in enumerate(self.manifest.shards) if self.manifest.node in each.nodes]
         sizes = [self._sizes[shard] for shard in here]
         return [here[each] for each in kept_shards(sizes, [self.node] * len(here), self.node, 1, self.room)]
 
     @cached_property
     def kept(self) -> frozenset[int]:
-        """The numbers of the files that this node keeps: those of its shards, and the small files of all."""
-        return frozenset(self._in_order(self.kept_shards)) | frozenset(self._small(range(len(self._sizes))))
+        """The numbers of the files that this node keeps: those of its shards, and the small files of the others."""
+        read = range(len(self._sizes)) if self.num_nodes > 1 else self._numbers(self.manifest.shards_here)
+        return frozenset(self._in_order(self.kept_shards)) | frozenset(self._small(read))
 
     @cached_property
     def is_whole(self) -> bool:
@@ -78,11 +81,18 @@ class Plan:
         """The files that a staged copy holds."""
         return [file for shard in self.manifest.shards_here for file in shard.files]
 
+    @property
+    def needs_peers(self) -> bool:
+        """Whether loaders need an agent though this node's part is complete."""
+        return self.manifest.node is not None and self.num_nodes > 1
+
     def numbers_of(self, shards: Collection[object]) -> list[int]:
         """Returns the numbers of the files of shards of the manifest."""
+        return list(self._in_order(self._numbers(shards)))
+
+    def _numbers(self, shards: Collection[object]) -> list[int]:
         chosen = set(map(id, shards))
-        held = (number for number, shard in enumerate(self.manifest.shards) if id(shard) in chosen)
-        return list(self._in_order(held))
+        return [number for number, shard in enumerate(self.manifest.shards) if id(shard) in chosen]
 
     def shard_of(self, number: int) -> int:
         """Returns the shard that a file belongs to."""
@@ -97,6 +107,8 @@ class Plan:
         """Returns the kept files in the order of the background: all small ones, then by the ranks' first uses."""
         last = len(self._sizes)
         rest = order_alone(self.owner_of, self.node, self.num_nodes)
+        start = int(self.begin * len(rest))
+        rest = [*rest[start:], *rest[:start]]
         shards = interleaved(([shard for shard in each if 0 <= shard < last] for each in told), rest)
         numbers = dict.fromkeys([*self._small(shards), *self._in_order(shards)])
         return [number for number in numbers if number in self.kept]

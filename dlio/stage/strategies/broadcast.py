@@ -37,13 +37,15 @@ from dlio.stage.cache.ownership import choosing_again, folder_for_us, open_for_u
 from dlio.stage.comm.base import LostError, Ring
 from dlio.stage.comm.connect import world
 from dlio.stage.job import Job, NodeProgress, Outcome, all_files, whole_copy
+from dlio.stage.live.agent.complete import complete, residue_removed, take_over
+from dlio.stage.live.folder import FILES, LiveFolder
 from dlio.stage.planning.cost import Cost, Machine, Volume
 from dlio.stage.planning.flows import Flows, Sizes, totals
+from dlio.stage.planning.live import Plan
 from dlio.stage.planning.placement import BLOCK_BYTES, assign, assign_first
 from dlio.stage.strategies import Needs
 from dlio.stage.transfer.broadcast_pipeline import READERS, BroadcastPipeline
 from dlio.stage.transfer.copy import Tally
-from dlio.stage.transfer.fetch import fetch, residue_removed
 from dlio.stage.transfer.stream import Lacking
 
 NEEDS = Needs(exchange=True)
@@ -78,14 +80,14 @@ def carry_out(job: Job) -> Outcome:
     Raises:
         LauncherError: the processes that the launcher started do not find each other.
         StorageError: a node failed; all nodes name the same node.
-        DlioError: as `dlio.stage.transfer.fetch.fetch`.
+        DlioError: as `dlio.stage.live.agent.complete.complete`.
     """
     check_names(job.manifest)
     tally = Tally(job.listeners.report)
     with world(job.topology) as everyone:
         _exchange(job, everyone, tally)
     try:
-        rest = fetch(job, job.manifest, copy_name(job), all_files(job.manifest))
+        rest = complete(job, Plan(job.manifest), copy_name(job))
     except StorageError as error:
         if _LOST in str(error):  # as this node's leader reports
             everyone.leave()
@@ -137,10 +139,13 @@ def _prepare(stack: ExitStack, job: Job, folder: StagedFolder) -> tuple[Lacking,
         if claim is None:
             return Lacking(folder), ""
         stack.enter_context(residue_removed(folder, claim[0]))
-        aside = folder.begin(str(job.source), *claim)
+        take_over(folder, str(job.source), claim)
+        live = LiveFolder(folder)
+        live.make()
+        stack.callback(live.remove_unfinished)
         missing = folder.missing(files)
         make_room(folder, sum(file.num_bytes for file in missing), len(missing))
-        return Lacking(folder, frozenset(missing), aside), ""
+        return Lacking(folder, frozenset(missing), live.path / FILES), ""
     except DlioError as error:
         return Lacking(folder), f"{socket.gethostname()}: {error}"
 

@@ -17,12 +17,13 @@ import numpy as np
 from dlio.cluster.topology import Topology
 from dlio.errors import UsageError
 from dlio.stage.job import Job, Outcome
+from dlio.stage.live.agent.complete import complete
+from dlio.stage.live.agent.fill import THREADS
 from dlio.stage.planning.cost import Cost, Machine, Volume
 from dlio.stage.planning.flows import Flows, Sizes, flows_alone, totals
-from dlio.stage.planning.placement import assign_first, check_copies, files_on, partitioned
+from dlio.stage.planning.live import Plan
+from dlio.stage.planning.placement import assign_first, check_copies, partitioned
 from dlio.stage.strategies import Needs
-from dlio.stage.transfer.copy import THREADS
-from dlio.stage.transfer.fetch import fetch
 
 NEEDS = Needs(parts=True)
 
@@ -69,11 +70,11 @@ def carry_out(job: Job) -> Outcome:
 
     Raises:
         UsageError: as `copy_name`.
-        DlioError: as `dlio.stage.transfer.fetch.fetch`.
+        DlioError: as `dlio.stage.live.agent.complete.complete`.
     """
     node, nodes = _numbers(job.topology)
     manifest = replace(partitioned(job.manifest, nodes, job.options.copies), node=node)
-    return fetch(job, manifest, copy_name(job), files_on(manifest.shards, node))
+    return complete(job, Plan(manifest), copy_name(job))
 
 
 def _numbers(topology: Topology) -> tuple[int, int]:

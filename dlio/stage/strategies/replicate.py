@@ -14,13 +14,13 @@ import numpy as np
 
 from dlio.cluster.topology import Topology
 from dlio.locking.owner import node_id
-from dlio.stage.job import Job, Outcome, all_files, whole_copy
+from dlio.stage.job import Job, Outcome, whole_copy
+from dlio.stage.live.agent.complete import complete
+from dlio.stage.live.agent.fill import THREADS
 from dlio.stage.planning.cost import Cost, Machine, Volume
 from dlio.stage.planning.flows import Flows, Sizes, flows_alone
-from dlio.stage.planning.placement import rotated
+from dlio.stage.planning.live import Plan
 from dlio.stage.strategies import Needs
-from dlio.stage.transfer.copy import THREADS
-from dlio.stage.transfer.fetch import fetch
 
 NEEDS = Needs()
 copy_name = whole_copy
@@ -35,7 +35,7 @@ def cost(volume: Volume, machine: Machine, copies: int) -> Cost:
 
 def flows(sizes: Sizes, num_nodes: int, copies: int) -> Flows:
     """Returns the bytes that the nodes move; each reads all."""
-    read, opens = float(sizes.files.sum()), float(len(sizes.files))
+    read, opens = float(sizes.files.sum()), float(np.count_nonzero(sizes.files))
     return flows_alone(np.full(num_nodes, read), np.full(num_nodes, opens), THREADS)
 
 
@@ -43,9 +43,9 @@ def carry_out(job: Job) -> Outcome:
     """Returns the whole data set on this node.
 
     Raises:
-        DlioError: as `dlio.stage.transfer.fetch.fetch`.
+        DlioError: as `dlio.stage.live.agent.complete.complete`.
     """
-    return fetch(job, job.manifest, copy_name(job), rotated(all_files(job.manifest), _share(job.topology)))
+    return complete(job, Plan(job.manifest, begin=_share(job.topology)), copy_name(job))
 
 
 def _share(topology: Topology) -> float:

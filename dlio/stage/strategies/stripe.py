@@ -24,14 +24,17 @@ from dlio.stage.cache.base_folder import check_names
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.ownership import check_safe, choosing_again, folder_for_us, open_for_us
 from dlio.stage.job import Job, Outcome, all_files, whole_copy
+from dlio.stage.live.agent.complete import fill
+from dlio.stage.live.agent.fill import THREADS
+from dlio.stage.live.agent.store import Create
+from dlio.stage.live.folder import LiveFolder
 from dlio.stage.planning import striping
 from dlio.stage.planning.cost import Cost, Machine, Volume
 from dlio.stage.planning.flows import Flows, Sizes, flows_alone, totals
-from dlio.stage.planning.placement import assign_first, files_on, partitioned
+from dlio.stage.planning.live import Plan
+from dlio.stage.planning.placement import assign_first, partitioned
 from dlio.stage.planning.striping import Layout
 from dlio.stage.strategies import Needs
-from dlio.stage.transfer.copy import THREADS, Create, Tally
-from dlio.stage.transfer.fetch import fill
 
 NEEDS = Needs(shared=True)
 copy_name = whole_copy
@@ -68,7 +71,7 @@ def carry_out(job: Job) -> Outcome:
     """Returns the data set in a folder that all nodes see.
 
     Raises:
-        DlioError: as `dlio.stage.transfer.fetch.fetch`, or a layout is refused.
+        DlioError: as `dlio.stage.live.agent.complete.complete`, or a layout is refused.
     """
     return choosing_again(partial(_carry_out, job))
 
@@ -85,24 +88,26 @@ def _carry_out(job: Job) -> Outcome:
     laid_out = layouts(job)
     create = (lambda path, file: striping.create(path, laid_out[file.name])) if laid_out else None
     node, nodes = job.topology.node_rank or 0, job.topology.num_nodes or 1
-    shares = partitioned(job.manifest, nodes).shards
-    tally = Tally(job.listeners.report)
+    parts = partitioned(job.manifest, nodes)
+    done = []
     for step in range(nodes):
         share = (node + step) % nodes
-        _copy_share(job, replace(whole, share=f"{share}of{nodes}"), files_on(shares, share), tally, create)
+        plan = Plan(replace(parts, node=share))
+        done.append(_copy_share(job, replace(whole, share=f"{share}of{nodes}"), plan, create))
     _check_layouts(whole.path, laid_out)
     with claimed(whole.claims / "manifest", whole.is_published) as claim:
         if claim is not None:
+            for share in range(nodes):
+                LiveFolder(replace(whole, share=f"{share}of{nodes}")).remove_unfinished()  # of killed nodes
             whole.finish(job.manifest, [file.name for file in all_files(job.manifest)], job.access(None))
     check_safe(whole)
-    return Outcome(staged, tally.read, tally.written)
+    return Outcome(staged, sum(each.source_bytes for each in done), sum(each.copied_bytes for each in done))
 
 
-def _copy_share(job: Job, folder: StagedFolder, wanted: list[File], tally: Tally, create: Create | None) -> None:
+def _copy_share(job: Job, folder: StagedFolder, plan: Plan, create: Create | None) -> Outcome:
     """Copies one share, or waits for the node that copies it."""
-    with claimed(folder.claims, lambda: all(map(folder.has, wanted))) as claim:
-        if claim is not None:
-            fill(job, folder, wanted, claim, tally, create)
+    with claimed(folder.claims, lambda: not folder.missing(plan.wanted)) as claim:
+        return Outcome(job.manifest) if claim is None else fill(job, plan, folder, claim, lambda: None, create)
 
 
 def layouts(job: Job) -> dict[str, Layout]:

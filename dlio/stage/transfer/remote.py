@@ -7,10 +7,8 @@ other package can print them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from dlio.dataset.manifest import NAME, File
-from dlio.dataset.remote import blocks, fetch_manifest, fetch_range
+from dlio.dataset.remote import fetch_manifest, fetch_range
 from dlio.errors import StorageError
 from dlio.io.remote_files import RemoteFiles
 from dlio.io.threads import cached_property
@@ -42,12 +40,6 @@ class Remote:
     def access(self, file: File | None) -> Access:
         """Returns that only this user may read it, since a URL does not say who may."""
         return PRIVATE
-
-    def blocks(self, file: File, start: int, buffer: bytearray) -> Iterator[memoryview]:
-        """Yields a file's bytes; see `StagingSource`."""
-        self._check_ranges(file, len(buffer))
-        for block in blocks(self._files, file, start, len(buffer)):
-            yield memoryview(block)
 
     def read_range(self, file: File, offset: int, target: memoryview) -> None:
         """Fills `target`; see `StagingSource`."""

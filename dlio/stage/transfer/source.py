@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from io import FileIO
 from os import PathLike
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -21,7 +21,6 @@ from dlio.stage.cache.access import Access, FolderAccess
 from dlio.stage.transfer.remote import Remote
 
 _HELD = 128  # open files from which ranges are read
-_FORGET_BYTES = 32 << 20  # read between two calls that drop these bytes from the page cache
 
 
 @runtime_checkable
@@ -42,20 +41,11 @@ class StagingSource(Protocol):
             StorageError: it cannot be looked at.
         """
 
-    def blocks(self, file: File, start: int, buffer: bytearray) -> Iterator[memoryview]:
-        """Yields a file's bytes from `start` on, in blocks that are valid until the next one is asked for.
-
-        A block is not longer than `buffer`, and may be a view of it.
-
-        Raises:
-            StorageError: the file cannot be read, has another size than the manifest says, or has changed meanwhile.
-        """
-
     def read_range(self, file: File, offset: int, target: memoryview) -> None:
         """Fills `target` with a file's bytes from `offset` on.
 
         Raises:
-            StorageError: as `blocks`.
+            StorageError: the file cannot be read, has another size than the manifest says, or has changed meanwhile.
         """
 
     def close(self) -> None:
@@ -104,26 +94,6 @@ class MountedFolder:
                 return self._surroundings.access(path, self._status.pop(file.name, None))
             return replace(self._surroundings.access(path), listing=self._surroundings.access(path.parent).mode)
 
-    def blocks(self, file: File, start: int, buffer: bytearray) -> Iterator[memoryview]:
-        """Yields a file's bytes; see `StagingSource`."""
-        path = self.manifest.root / file.name
-        with files.storage_errors("read", path), _opened(path) as origin:
-            before = os.fstat(origin.fileno())
-            _check_size(path, before, file)
-            os.posix_fadvise(origin.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
-            origin.seek(start)
-            forgotten = start
-            for block in rest_of(origin, buffer):
-                yield block
-                if origin.tell() - forgotten >= _FORGET_BYTES:
-                    os.posix_fadvise(origin.fileno(), forgotten, origin.tell() - forgotten, os.POSIX_FADV_DONTNEED)
-                    forgotten = origin.tell()
-            os.posix_fadvise(origin.fileno(), forgotten, 0, os.POSIX_FADV_DONTNEED)
-            after = os.fstat(origin.fileno())
-        if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
-            raise _changed(path)
-        self._status[file.name] = after
-
     def read_range(self, file: File, offset: int, target: memoryview) -> None:
         """Fills `target`; see `StagingSource`."""
         path = self.manifest.root / file.name
@@ -136,12 +106,15 @@ class MountedFolder:
                     target = target[count:]
                 os.posix_fadvise(held.descriptor(), offset, size, os.POSIX_FADV_DONTNEED)
                 status = os.fstat(held.descriptor())
-            except OSError:
+            except OSError as error:
+                if error.errno == errno.ESPIPE:
+                    _check_size(path, os.fstat(held.descriptor()), file)  # a pipe has none
                 self._held.cache_clear()  # the server may have started anew
                 raise
         _check_size(path, status, file)
         if target or self._modified.setdefault(file.name, status.st_mtime_ns) != status.st_mtime_ns:
             raise _changed(path)
+        self._status[file.name] = status
 
     def close(self) -> None:
         """Closes what `read_range` keeps open; see `StagingSource`."""
@@ -169,18 +142,6 @@ class _Held:
 
 def _open(path: str | Path, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)  # opening a pipe does not wait, and its size is wrong
-
-
-def _opened(path: Path) -> FileIO:
-    """Returns a file, open for reading."""
-    return FileIO(path, opener=_open)
-
-
-def rest_of(file: FileIO, buffer: bytearray) -> Iterator[memoryview]:
-    """Yields the rest of a file, in blocks that are views of `buffer`."""
-    view = memoryview(buffer)
-    while count := file.readinto(view):
-        yield view[:count]
 
 
 def _check_size(path: Path, status: os.stat_result, file: File) -> None:

@@ -121,18 +121,14 @@ class _Exited(BaseException):
 def test_the_claim_is_held_as_long_as_a_thread_may_write(
     source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers, states = threading.Event(), []
+    answers, states, begun = threading.Event(), [], list[Node]()
     monkeypatch.setattr(MountedFolder, "read_range", lambda *_: answers.wait(60))
-    job, plan, folder = task(source.root, tmp_path / "dest").prepared()
+    given = task(source.root, tmp_path / "dest")
+    folder = given.prepared()[2]
     open_up(folder.dest)
 
-    def ready() -> Node:
-        node = Node(task(source.root, tmp_path / "dest"), job, plan, folder)
-        node.begin()
-        monkeypatch.setattr(node, "until_complete", ended)
-        return node
-
-    def ended() -> None:
+    def ended(node: Node) -> None:
+        begun.append(node)
         raise LetGo
 
     def end(code: int) -> None:
@@ -140,11 +136,14 @@ def test_the_claim_is_held_as_long_as_a_thread_may_write(
         raise _Exited
 
     monkeypatch.setattr(os, "_exit", end)
+    monkeypatch.setattr(Node, "until_complete", ended)
+    monkeypatch.setattr(agent_main, "_log_to", lambda _: None)
     try:
         with pytest.raises(_Exited):
-            agent_main._fill_and_serve(ready, job, plan, folder)
+            agent_main.work(given, print)
     finally:
         answers.set()
+        eventually(begun[0].close)
     assert [claim.state for claim in states] == ["held"]
 
 

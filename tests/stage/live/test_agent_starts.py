@@ -17,36 +17,26 @@ from typing import Any
 import pytest
 
 import dlio
-from dlio.dataset.manifest import NAME, File, Manifest
+from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import StorageError
-from dlio.locking.claim import alone, claimed
+from dlio.locking.claim import claimed
 from dlio.locking.owner import Owner
 from dlio.stage.cache.base_folder import open_up
 from dlio.stage.cache.clean import clean
 from dlio.stage.cache.folder import StagedFolder
-from dlio.stage.job import NO_OPTIONS
+from dlio.stage.job import NO_OPTIONS, all_files
 from dlio.stage.live import launch, start
 from dlio.stage.live.agent import __main__ as agent_main
-from dlio.stage.live.blocks import Blocks
 from dlio.stage.live.client import connect
 from dlio.stage.live.filling import find_filling
 from dlio.stage.live.folder import AgentRecord, LiveFolder, end_agents
-from dlio.stage.live.start import ensure_agent, stager
+from dlio.stage.live.start import ensure_agent
 from dlio.stage.live.status import status
 from dlio.stage.live.wire import Origin
 from dlio.stage.run import run
+from tests.helpers.forked import Forked, wait_for
 from tests.helpers.live import eventually, is_complete, task, working
 from tests.helpers.staging import MiB, assert_staged, damaged_files
-
-_HOLD = """
-import sys
-from pathlib import Path
-from dlio.locking.claim import alone
-from dlio.stage.cache.folder import StagedFolder
-with alone(StagedFolder(Path(sys.argv[1]), sys.argv[2]).claims / "agent", "agent"):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
 
 
 def test_plain_stage_goes_on_with_what_an_agent_left(
@@ -59,21 +49,6 @@ def test_plain_stage_goes_on_with_what_an_agent_left(
     staged, summary = run(source.root, tmp_path / "dest")
     assert_staged(staged, source)
     assert summary.source_bytes < source.num_bytes - present / 2
-
-
-def test_handing_over_leaves_the_files_that_loaders_have_open(tmp_path: Path) -> None:
-    file = File("a.bin", 100_000, "sha256:" + "0" * 64)
-    live = LiveFolder(StagedFolder(tmp_path, "0" * 32))
-    (live.path / "files").mkdir(parents=True)
-    live.unfinished(file).write_bytes(bytes(range(250)) * 400)
-    Blocks.create(live.blocks(file), file.num_bytes).set(0, 65536)
-    with live.unfinished(file).open("r+b") as opened:
-        live.hand_over(tmp_path / "aside", [file])
-        handed = tmp_path / "aside" / "a.bin"
-        assert handed.read_bytes() == (bytes(range(250)) * 400)[:65536]
-        assert len(opened.read()) == file.num_bytes
-        opened.write(b"late")
-        assert handed.stat().st_size == 65536
 
 
 def _announced(folder: StagedFolder, node: str) -> LiveFolder:
@@ -115,38 +90,59 @@ def test_a_second_starter_becomes_the_agent_when_the_first_ends(
     ended.append(folder)
     open_up(folder.dest)
     starter = threading.Thread(target=ensure_agent, args=(source.root, tmp_path / "dest"))
-    with alone(folder.claims / "agent", "agent"):
+    with pytest.raises(KeyboardInterrupt), claimed(folder.claims, lambda: False):
         starter.start()
         time.sleep(1.5)
         assert starter.is_alive() and LiveFolder(folder).agent() is None
+        raise KeyboardInterrupt
     starter.join()
     assert LiveFolder(folder).agent() or folder.has_manifest()
 
 
-def test_a_starter_waits_for_a_plain_stage_for_as_long_as_it_takes(
+def test_an_agent_that_is_asked_for_joins_a_plain_stage(source: Manifest, tmp_path: Path) -> None:
+    """Loaders train from the process of the plain stage, and it reports how far it is."""
+    dest, go_on = tmp_path / "dest", tmp_path / "go on"
+    stager = Forked(lambda: dlio.stage(source, dest, strategy="replicate", report=lambda _: wait_for(go_on)))
+    folder = task(source.root, dest).prepared()[2]
+    eventually(lambda: LiveFolder(folder).agent() is not None)
+    assert ensure_agent(source.root, dest) == folder
+    agent = LiveFolder(folder).agent()
+    assert agent and agent.owner.pid == stager.pid
+    (copy,) = status(source.content_id, dest)
+    assert not copy["is_complete"] and copy["nodes"][0]["total_bytes"] == source.num_bytes
+    client = connect(folder)
+    assert client
+    with closing(client):
+        go_on.touch()
+        assert client.need(15, [(0, 5)]) in Origin
+    assert stager.wait() == 0
+    assert LiveFolder(folder).agent() is None and not LiveFolder(folder).path.exists()
+
+
+def test_a_plain_stage_goes_on_when_the_one_it_waits_for_is_killed(
+    source: Manifest, tmp_path: Path, slow: list[tuple[int, int]]
+) -> None:
+    dest = tmp_path / "dest"
+    killed = Forked(lambda: dlio.stage(source, dest, strategy="replicate"))
+    folder = task(source.root, dest).prepared()[2]
+    live = LiveFolder(folder)
+    eventually(lambda: live.present_bytes(all_files(source)) > 10 * MiB)
+    killed.kill()
+    present = live.present_bytes(all_files(source))
+    staged, summary = run(source.root, dest)
+    assert_staged(staged, source)
+    assert summary.source_bytes <= source.num_bytes - present
+
+
+def test_a_starter_waits_for_the_one_before_it_no_longer_than_said(
     source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = task(source.root, tmp_path / "dest")
     folder = given.prepared()[2]
     open_up(folder.dest)
-    monkeypatch.setattr(agent_main, "START_SECONDS", 0.3)
-    command = [sys.executable, "-c", _HOLD, str(folder.dest), folder.copy]
-    said: list[str] = []
-    with (
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other,
-        claimed(folder.claims, lambda: False),
-    ):
-        assert other.stdin and other.stdout and other.stdout.readline()
-        starter = threading.Thread(target=agent_main.work, args=(given, said.append))
-        starter.start()
-        time.sleep(1.0)
-        assert starter.is_alive() and not said
-        folder.path.mkdir(parents=True)
-        _announced(folder, Owner.current().node)
-        starter.join()
-        other.stdin.close()
-    assert said == ["ready"]
-    assert stager(folder) is None
+    monkeypatch.setattr(agent_main, "START_SECONDS", 0.1)
+    with claimed(folder.claims, lambda: False), pytest.raises(StorageError, match="is not ready after"):
+        agent_main.work(given, print)
 
 
 def test_an_agent_that_is_started_again_does_what_was_asked(
@@ -219,7 +215,7 @@ def test_many_processes_start_one_agent(source: Manifest, tmp_path: Path, ended:
     copy = dest / "dlio" / source.content_id
     ended.append(StagedFolder(dest, source.content_id))
     assert printed == {f"{copy}\n"} and not any(process.returncode for process in running)
-    assert (copy / ".dlio" / "live" / "agent.log").read_text().count("listens") == 1
+    assert (copy / ".dlio" / "live" / "agent.log").read_text().count("is ready") == 1
 
 
 def test_clean_ends_the_agent_of_a_job_that_is_over(

@@ -18,7 +18,6 @@ from dlio.stage.live.agent.fill import Fill
 from dlio.stage.live.agent.store import Store
 from dlio.stage.live.folder import FILES, LiveFolder
 from dlio.stage.live.wire import Origin
-from dlio.stage.transfer.copy import Copying
 from tests.helpers.live import eventually
 from tests.helpers.staging import MiB
 
@@ -30,8 +29,8 @@ def _store(folder: Path, listed: list[File]) -> Store:
     live = LiveFolder(StagedFolder(folder, "0" * 32))
     live.staged.path.mkdir(parents=True)
     live.make()
-    copying = Copying(live.path / FILES, live.staged.path, lambda file: Access(0o644))
-    return Store(live, listed, set(range(len(listed))), copying)
+    kept = set(range(len(listed)))
+    return Store(live, listed, kept, kept, lambda file: Access(0o644))
 
 
 def test_files_left_for_later_are_not_begun_until_then(tmp_path: Path) -> None:
@@ -48,7 +47,7 @@ def test_files_left_for_later_are_not_begun_until_then(tmp_path: Path) -> None:
     fill.follow([0, 1])
     fill.start(2)
     eventually(lambda: store.is_finished(0))
-    eventually(lambda: fill._pending._anew_at > 0)  # a whole round is over
+    eventually(lambda: fill._pending[0]._anew_at > 0)  # a whole round is over
     assert not begun.exists()
     later.clear()
     eventually(lambda: store.is_complete)
@@ -82,7 +81,7 @@ def test_what_another_node_asks_ahead_is_not_held_up_for_ever(tmp_path: Path, mo
     node = threading.Thread(target=ask_ahead)
     node.start()
     fill.start(1)
-    eventually(lambda: bool(fill._pending._asked_ahead))
+    eventually(lambda: bool(fill._pending[0]._asked_ahead))
     asks.set()
     node.join(60)
     assert fill.stop() and not node.is_alive()

@@ -16,11 +16,10 @@ from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.live.agent.store import Store
 from dlio.stage.live.blocks import BLOCK_BYTES, Blocks
 from dlio.stage.live.folder import FILES, LiveFolder
-from dlio.stage.transfer.copy import Copying
 from tests.helpers import synced
 from tests.helpers.staging import flip
 
-DATA = random.Random(1).randbytes(5 * BLOCK_BYTES + 77)
+DATA = random.Random(1).randbytes(10 * BLOCK_BYTES + 77)
 FILE = File("a.bin", len(DATA), files.digest_bytes(DATA))
 
 
@@ -35,8 +34,8 @@ def live(tmp_path: Path) -> LiveFolder:
 
 def store_in(live: LiveFolder, file: File = FILE) -> Store:
     """Returns an agent's store of one file."""
-    copying = Copying(live.path / FILES, live.staged.path, lambda file: Access(0o644))
-    return Store(live, [file], {0}, copying)
+    lacking = set() if live.staged.has(file) else {0}
+    return Store(live, [file], {0}, lacking, lambda file: Access(0o644), lambda _: "source")
 
 
 def filled(live: LiveFolder, data: bytes = DATA) -> Store:
@@ -54,6 +53,7 @@ def test_no_block_is_marked_before_its_bytes_are_in_the_file(live: LiveFolder, m
         bits = Blocks.open(live.blocks(FILE), FILE.num_bytes)  # as a loader in another process
         seen.append(bits.has(offset, offset + len(data)))
         bits.close()
+        monkeypatch.undo()  # the bits are written next
         return pwrite(descriptor, data, offset)
 
     store = store_in(live)
@@ -67,20 +67,20 @@ def test_no_block_is_marked_before_its_bytes_are_in_the_file(live: LiveFolder, m
 def test_a_write_that_the_system_takes_in_part_is_completed(live: LiveFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     pwrite = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda descriptor, data, offset: pwrite(descriptor, data[:9999], offset))
-    filled(live).finish(0, "source")
+    filled(live).finish(0)
     assert (live.staged.path / FILE.name).read_bytes() == DATA
 
 
 def test_a_file_is_on_the_disk_before_it_gets_its_name(live: LiveFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = synced.watched(monkeypatch)
-    filled(live).finish(0, "source")
+    filled(live).finish(0)
     assert disk.named[-1] == (live.staged.path / FILE.name, True)
 
 
 def test_a_file_with_another_digest_gets_no_name(live: LiveFolder) -> None:
     store = filled(live, bytes(len(DATA)))
     with pytest.raises(DigestError, match="source is damaged"):
-        store.finish(0, "source")
+        store.finish(0)
     assert not (live.staged.path / FILE.name).exists() and not store.is_finished(0)
 
 
@@ -89,7 +89,7 @@ def test_a_new_agent_goes_on_with_the_blocks_of_a_dead_one(live: LiveFolder) -> 
     store = store_in(live)
     assert store.missing(0, [(0, FILE.num_bytes)]) == [(BLOCK_BYTES, FILE.num_bytes)]
     store.write(0, BLOCK_BYTES, memoryview(DATA)[BLOCK_BYTES:])
-    store.finish(0, "source")
+    store.finish(0)
     assert (live.staged.path / FILE.name).read_bytes() == DATA
 
 
@@ -99,14 +99,14 @@ def test_a_resumed_files_earlier_blocks_are_proved_by_reading_them_back(live: Li
     store = store_in(live)
     store.write(0, BLOCK_BYTES, memoryview(DATA)[BLOCK_BYTES:])
     with pytest.raises(DigestError, match="is damaged"):
-        store.finish(0, "source")
+        store.finish(0)
 
 
 def test_what_is_fetched_again_counts_for_the_digest_instead(live: LiveFolder) -> None:
     store = filled(live, bytes(BLOCK_BYTES) + DATA[BLOCK_BYTES:])
     store.clear(0, [(0, 1)])
     store.write(0, 0, memoryview(DATA)[:BLOCK_BYTES])
-    store.finish(0, "source")
+    store.finish(0)
     assert (live.staged.path / FILE.name).read_bytes() == DATA
 
 
@@ -115,8 +115,7 @@ def test_a_small_file_replaces_what_a_dead_agent_has_left(live: LiveFolder) -> N
     live.unfinished(small).write_bytes(b"another, longer one")
     store = store_in(live, small)
     store.write(0, 0, memoryview(b"small"))
-    assert store.is_whole(0) and not store.is_finished(0)
-    store.finish(0, "source")
+    assert store.is_finished(0)
     assert (live.staged.path / small.name).read_bytes() == b"small"
     assert [*(live.path / FILES).iterdir()] == []
 
@@ -169,3 +168,13 @@ def test_the_live_folder_is_this_users_alone_whatever_was_there(live: LiveFolder
     live.path.chmod(0o755)
     live.make()
     assert live.path.stat().st_mode & 0o777 == 0o700
+
+
+def test_zeros_replace_wrong_bytes_that_are_fetched_again(live: LiveFolder) -> None:
+    zeros = File("zeros", len(DATA), files.digest_bytes(bytes(len(DATA))))
+    store = store_in(live, zeros)
+    store.write(0, 0, memoryview(DATA))
+    store.clear(0, [(0, len(DATA))])
+    store.write(0, 0, memoryview(bytes(len(DATA))))
+    store.finish(0)
+    assert (live.staged.path / zeros.name).read_bytes() == bytes(len(DATA))

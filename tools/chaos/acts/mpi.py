@@ -50,7 +50,7 @@ def _start(scene: Scene, source: Manifest, size: int) -> Process:
 
 
 def _wait_for_blocks(scene: Scene, job: Process) -> None:
-    if not until(lambda: any(scene.folder.glob("node*/dlio/*/.dlio/aside/*/*")) or job.has_ended(), LIMIT_SECONDS):
+    if not until(lambda: any(scene.folder.glob("node*/dlio/*/.dlio/live/files/*")) or job.has_ended(), LIMIT_SECONDS):
         raise Violation(f"the broadcast does not begin{job.tail()}")
     time.sleep(scene.choose.uniform(0, scene.world.stage_seconds))
 

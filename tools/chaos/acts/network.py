@@ -50,7 +50,7 @@ def _wait_for_blocks(scene: Scene, nodes: list[Process]) -> None:
     """Waits until the nodes pass on blocks, and a random moment more."""
 
     def has_begun() -> bool:
-        found = scene.folder.glob("node*/dlio/*/.dlio/aside/*/*")
+        found = scene.folder.glob("node*/dlio/*/.dlio/live/files/*")
         return any(path.is_file() for path in found) or any(process.has_ended() for process in nodes)
 
     if not until(has_begun, LIMIT_SECONDS):

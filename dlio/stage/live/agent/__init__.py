@@ -1,6 +1,7 @@
-"""The process that fills a copy in the background: one a node and copy, apart from all ranks.
+"""The engine: fills a copy and serves it, one process a node and copy.
 
-__main__   the process: claims the copy, fills it, serves it, and ends when nobody needs it
+complete   in a process that waits for the copy: `dlio stage`
+__main__   in a process of its own, apart from all ranks: the agent
 node       its parts at work, and its end
 fill       which span comes next: a span that a reader waits for, then the rest in the loaders' order
 store      the files that the node keeps

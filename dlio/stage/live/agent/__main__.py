@@ -7,38 +7,40 @@ is over, when the copy is removed, or by SIGTERM. Killed at any moment, it leave
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import resource
-import shutil
 import signal
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from dlio.errors import DlioError, StorageError
 from dlio.io import files
-from dlio.locking.claim import alone, claimed
-from dlio.locking.claim_file import Claim
+from dlio.io.filesystems import filesystem_of
+from dlio.io.sizes import format_size
+from dlio.locking.claim import claimed
 from dlio.stage.cache.folder import StagedFolder
-from dlio.stage.cache.ownership import choosing_again, open_for_us
+from dlio.stage.cache.node_cache import make_room
+from dlio.stage.cache.ownership import check_safe, choosing_again, open_for_us
 from dlio.stage.job import Job
+from dlio.stage.live.agent.complete import Claims, take_over
 from dlio.stage.live.agent.node import LetGo, Node
 from dlio.stage.live.folder import LiveFolder
-from dlio.stage.live.start import START_SECONDS, Task, serves, stager
+from dlio.stage.live.start import START_SECONDS, Task, serves
 from dlio.stage.planning.live import Plan
 
-_POLL_SECONDS = 0.1
+_FULL = 0.98  # of the room that is left, if it is not enough
 
 _log = logging.getLogger(__name__)
 
 
 def work(task: Task, say: Callable[[str], None]) -> None:
-    """Does a task, unless another agent does it.
+    """Does a task, unless another process fills and serves the copy.
 
     Args:
         task: what to do.
@@ -47,84 +49,97 @@ def work(task: Task, say: Callable[[str], None]) -> None:
     Raises:
         DlioError: the agent cannot start.
     """
-    with ExitStack() as stack:
-        job, plan, folder, is_chosen = choosing_again(partial(_chosen, stack, task))
-        if not is_chosen:
-            say("ready")
-            return
-        with suppress(LetGo):
-            _fill_and_serve(partial(_ready_node, task, job, plan, folder, say), job, plan, folder)
+    node: Node | None = None
+    try:
+        with ExitStack() as stack:
+            job, plan, folder, claims = choosing_again(partial(_chosen, stack, task))
+            if claims is None:
+                say("ready")
+                return
+            node = _filled(task, job, plan, folder, claims, say)
+        node.until_unused()
+    except LetGo:
+        pass
+    finally:
+        if node:
+            node.close()
 
 
-def _chosen(stack: ExitStack, task: Task) -> tuple[Job, Plan, StagedFolder, bool]:
-    """Returns as `Task.prepared`, and whether this process is to be the agent."""
+def _chosen(stack: ExitStack, task: Task) -> tuple[Job, Plan, StagedFolder, Claims | None]:
+    """Returns as `Task.prepared`, and this process's claim; None if another process serves the copy."""
     job, plan, folder = task.prepared()
     open_for_us(folder)
-    return job, plan, folder, _is_chosen(stack, folder, plan)
+    claims = stack.enter_context(claimed(folder.claims, _is_served(folder, plan)))
+    if claims is None:
+        check_safe(folder)
+    return job, plan, folder, claims
 
 
-def _is_chosen(stack: ExitStack, folder: StagedFolder, plan: Plan) -> bool:
-    """Returns whether this process is to be the agent, until the stack is left; else another one is ready.
-
-    Another one that is ending is waited for, and so is one that itself waits for a plain `dlio stage`.
-
-    Raises:
-        StorageError: the other one is not ready in time.
-    """
+def _is_served(folder: StagedFolder, plan: Plan) -> Callable[[], bool]:
+    """Returns what looks whether another process serves the copy, and raises StorageError if none does for long."""
     deadline = time.monotonic() + START_SECONDS
-    while True:
-        try:
-            stack.enter_context(alone(folder.claims / "agent", f"agent for {folder.path}"))
-            return True
-        except StorageError as error:
-            if error.errno != errno.EBUSY:
-                raise
+
+    def look() -> bool:
         if serves(folder, plan) is not None:
-            return False
-        if stager(folder) is not None:
-            deadline = time.monotonic() + START_SECONDS
+            return True
         if time.monotonic() > deadline:
-            raise StorageError(f"another agent for {folder.path} is not ready after {START_SECONDS:g} s: see its log")
-        time.sleep(_POLL_SECONDS)
+            raise StorageError(
+                f"another process that fills {folder.path} is not ready after {START_SECONDS:g} s: see "
+                f"{LiveFolder(folder).log}"
+            )
+        return False
+
+    return look
 
 
-def _ready_node(task: Task, job: Job, plan: Plan, folder: StagedFolder, say: Callable[[str], None]) -> Node:
-    """Returns the node, which fetches and serves, after saying "ready"."""
+def _with_room(task: Task, plan: Plan, folder: StagedFolder) -> Plan:
+    """Returns the plan with the bytes that this node may keep, after making room for what is missing of them."""
+    wanted = sum(file.num_bytes for file in plan.wanted)
+    most = wanted if task.cache_bytes is None else task.cache_bytes
+    here = LiveFolder(folder).present_bytes(plan.listed)
+    try:
+        make_room(folder, min(wanted, most) - here, len(plan.wanted))
+    except StorageError as error:
+        free = filesystem_of(folder.dest).free_bytes + here
+        _log.warning("%s: %s are kept, the rest is read from elsewhere", error.text, format_size(free))
+        most = min(most, int(free * _FULL))
+    return replace(plan, room=max(most, 0))
+
+
+def ready_node(task: Task, job: Job, plan: Plan, folder: StagedFolder) -> Node:
+    """Returns the node that fetches and serves; raises DlioError if it cannot."""
     live = LiveFolder(folder)
     live.make()
-    _log_to(live.log)
-    node = Node(task, job, plan, folder)
+    live.keep_task(task.to_json())
+    node = Node(job, _with_room(task, plan, folder), folder)
     try:
         node.begin()
     except BaseException:
         node.close()
         raise
-    say("ready")
     return node
 
 
-def _fill_and_serve(ready: Callable[[], Node], job: Job, plan: Plan, folder: StagedFolder) -> None:
-    """Fills the copy if it is not complete, then serves it while others need it; raises LetGo when it is to end."""
-    node: Node | None = None
+def _filled(task: Task, job: Job, plan: Plan, folder: StagedFolder, claims: Claims, say: Callable[[str], None]) -> Node:
+    """Returns the node that serves a copy once it is complete; raises LetGo if it is to end before."""
+    is_complete = folder.holds(plan.wanted)
+    if not is_complete:
+        take_over(folder, str(job.source), claims)
+    LiveFolder(folder).make()
+    _log_to(LiveFolder(folder).log)
+    node = ready_node(task, job, plan, folder)
     try:
-        with claimed(folder.claims, partial(folder.holds, plan.wanted)) as claim:
-            if claim:
-                take_over(folder, str(job.source), *claim)
-                node = ready()
-                try:
-                    node.until_complete()
-                    folder.finish(node.plan.manifest, node.kept_names, job.access(None))
-                    node.publish()
-                except BaseException:
-                    ended, node = node, None
-                    if not ended.close():  # a thread may still write: the claim is over when this process is
-                        _exit(1)
-                    raise
-        node = node or ready()
-        node.until_unused()
-    finally:
-        if node:
-            node.close()
+        _log.warning("%s is ready", node)
+        say("ready")
+        if not is_complete:
+            node.until_complete()
+            folder.finish(node.plan.manifest, node.kept_names, job.access(None))
+            node.publish()
+    except BaseException:
+        if not node.close():  # a thread may still write: the claim is over when this process is
+            _exit(1)
+        raise
+    return node
 
 
 def _log_to(path: Path) -> None:
@@ -133,13 +148,6 @@ def _log_to(path: Path) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
         os.dup2(descriptor, 2)
         os.close(descriptor)
-
-
-def take_over(folder: StagedFolder, source: str, mine: Claim, previous: Claim | None) -> None:
-    """Begins, or continues the last agent's files if that one is surely over and does not write any more."""
-    if previous and not previous.is_over:
-        shutil.rmtree(LiveFolder(folder).path, ignore_errors=True)
-    folder.begin(source, mine, previous)
 
 
 def main() -> None:

@@ -1,6 +1,9 @@
 """Fetches the files of a store by threads, and lets others wait for what they need of them.
 
-What fails is tried again after growing pauses; a waiting reader gets the error in words.
+What fails is tried again after growing pauses; a waiting reader gets the error's text.
+
+The files that this node reads from the source, and all others, have threads of their own: else all threads of two nodes
+could wait for each other, each for what the other reads from the source as soon as a thread is free.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from dlio.errors import DigestError, StorageError
-from dlio.io.threads import started
+from dlio.io.threads import started_up_to
 from dlio.stage.live.agent.failures import FULL, GIVE_UP_SECONDS, Failures, FullError, LaterError
 from dlio.stage.live.agent.pending import LOOK_SECONDS, Pending
 from dlio.stage.live.agent.pieces import Piece
@@ -21,6 +24,7 @@ from dlio.stage.live.wire import BEAT_SECONDS, Origin, Span
 from dlio.stage.live.writing import Buffers
 
 LATER_SECONDS = 0.1
+THREADS = 12  # of each kind; they hide a latency of some ms per read
 _OVERDUE_SECONDS = 1.0
 _ADVICE = "see whether the source and this node's storage answer, then stage again"
 _IDLE_SECONDS = 5.0  # between two looks for unannounced work, once all is there
@@ -29,6 +33,10 @@ _IDLE_SECONDS = 5.0  # between two looks for unannounced work, once all is there
 class Fill:
     """Fetches the files of a store, in threads that run from `start` to `stop`.
 
+    Attributes:
+        settled: an event that is set when the store is complete, and if `is_hurried` also when a file has failed.
+        failure: the first error of a file.
+
     Args:
         store: the files.
         fetch: fills memory with a span of a file, and returns its origin: (number, begin, target, only from the source,
@@ -36,6 +44,9 @@ class Fill:
         source_name: returns the name of a file at the source.
         judge: called with each whole file, and whether its digest is right.
         is_for_later: returns whether the background leaves a file for a later round.
+        is_far: returns whether another node reads a file from the source, unless that node is lost; None if all are
+            read by this node.
+        is_hurried: somebody waits until all files are here, or one has failed.
     """
 
     def __init__(
@@ -45,29 +56,34 @@ class Fill:
         source_name: Callable[[int], str],
         judge: Callable[[int, bool], None] = lambda number, is_right: None,
         is_for_later: Callable[[int], bool] = lambda number: False,
+        is_far: Callable[[int], bool] | None = None,
+        *,
+        is_hurried: bool = False,
     ) -> None:
         self._store, self._fetch, self._source_name, self._judge = store, fetch, source_name, judge
         self._changed = threading.Condition()  # notified of work
         self._waiters, self._failures = Waiters(), Failures()
-        self._pending = Pending(store, self._failures, is_for_later)
+        kinds = 1 if is_far is None else 2
+        self._is_far = is_far or (lambda number: False)
+        self._pending = [
+            Pending(store, self._failures, is_for_later, THREADS, is_hurried=is_hurried) for _ in range(kinds)
+        ]
+        self._is_hurried = is_hurried
+        self.failure: BaseException | None = None
+        self.settled = threading.Event()
         self._finishing, self._from_source, self._damaged = set[int](), set[int](), set[int]()
         self._progress: dict[int, float] = {}
         self._origins: dict[int, Origin] = {}
         self._latest_progress = 0.0
         self._buffers = Buffers()
-        self._stopped = self._is_read_soon = False
+        self._stopped = False
         self._threads: list[threading.Thread] = []
 
-    def start(self, threads: int, *, is_read_soon: bool = False) -> None:
-        """Starts this many threads.
-
-        Args:
-            threads: their number.
-            is_read_soon: other nodes soon read what comes from the source, so it goes through the page cache.
-        """
-        self._is_read_soon = is_read_soon
-        for _ in range(threads):
-            self._threads.append(started(self._work, "dlio-fill"))
+    def start(self, threads: int = THREADS) -> None:
+        """Starts this many threads of each kind, or as many as the system allows; raises MissingError if it is none."""
+        if self._store.is_complete:
+            self.settled.set()
+        self._threads = started_up_to(threads * len(self._pending), self._work, "dlio-fill")
 
     def stop(self) -> bool:
         """Has the threads end, and returns whether they do within a moment: one may hang in a read of the source."""
@@ -83,7 +99,8 @@ class Fill:
     def follow(self, order: Sequence[int]) -> None:
         """Sets the order in which the background fetches files; replaces the one before."""
         with self._changed:
-            self._pending.follow(order)
+            for pending in self._pending:
+                pending.follow([number for number in order if self._of(number) is pending])
             self._changed.notify_all()
 
     @property
@@ -141,7 +158,7 @@ class Fill:
         """Requests the missing parts of the spans next, and again the parts that failed since they were requested."""
         missing = self._store.missing(number, spans)
         with self._changed:
-            if pieces := self._pending.ask(number, missing, is_urgent=is_urgent, comes_first=comes_first):
+            if pieces := self._of(number).ask(number, missing, is_urgent=is_urgent, comes_first=comes_first):
                 self._changed.notify(pieces)
 
     def _check(self, number: int, asked: float) -> None:
@@ -151,20 +168,27 @@ class Fill:
             raise FullError(failure.problem)
         if failure and failure.explains(asked):
             raise StorageError(f"{failure.problem}: {_ADVICE}" if failure.errno else failure.problem)
-        latest = self._progress.get(number, 0.0) if self._pending.has_begun(number) else self._latest_progress
+        latest = self._progress.get(number, 0.0) if self._of(number).has_begun(number) else self._latest_progress
         idle = time.monotonic() - max(asked, latest)
         if idle > GIVE_UP_SECONDS or self._stopped:
             why = failure.problem if failure else f"{self._source_name(number)} has not been read for {idle:.0f} s"
             raise StorageError(f"{why}: {_ADVICE}")
 
     def _work(self) -> None:
+        try:
+            self._fetch_pieces()
+        except BaseException as error:  # an interrupt: no other thread would go on for this one
+            self.failure = self.failure or error
+            self.settled.set()
+
+    def _fetch_pieces(self) -> None:
         while (taken := self._take()) is not None:
             piece, is_urgent = taken
             if piece.begin < piece.end:
                 self._bring(piece, is_urgent)
             with self._changed:
-                self._pending.release(piece, is_urgent=is_urgent)
-                is_last = not self._pending.has_begun(piece.number)
+                self._of(piece.number).release(piece, is_urgent=is_urgent)
+                is_last = not self._of(piece.number).has_begun(piece.number)
             self._waiters.wake(piece.number)
             if is_last and self._store.is_whole(piece.number):
                 self._finish(piece.number)
@@ -179,15 +203,17 @@ class Fill:
                 time.sleep(LATER_SECONDS)
             else:
                 with self._changed:
-                    self._pending.leave_for_later(piece.number)
+                    self._of(piece.number).leave_for_later(piece.number)
         except Exception as error:  # packages that read from URLs have exceptions of their own
-            self._failures.note(piece.number, error)
+            self._failed(piece.number, error)
         else:
             with self._changed:
                 self._failures.mend(piece.number)
                 self._progress[piece.number] = self._latest_progress = time.monotonic()
                 self._origins[piece.number] = origin
-                self._pending.pace.note(piece.end - piece.begin, time.monotonic() - began)
+                self._of(piece.number).pace.note(piece.end - piece.begin, time.monotonic() - began)
+            if self._store.is_finished(piece.number):
+                self._named(piece.number)
 
     def _fetched(self, piece: Piece, is_urgent: bool) -> Origin:
         """Fetches and writes a piece, and returns its origin; raises what either raises."""
@@ -195,7 +221,8 @@ class Fill:
         target, release = buffer[: piece.end - piece.begin], partial(self._buffers.give_back, buffer)
         try:
             origin = self._fetch(piece.number, piece.begin, target, piece.number in self._from_source, is_urgent)
-            is_cached = is_urgent or (self._is_read_soon and origin == Origin.SOURCE)
+            # What others soon read goes through the page cache.
+            is_cached = is_urgent or (len(self._pending) > 1 and origin == Origin.SOURCE)
             self._store.write(piece.number, piece.begin, target, None if is_cached else release)
         except BaseException:
             release()
@@ -212,21 +239,45 @@ class Fill:
             self._finishing.add(number)
             self._changed.notify()  # another thread fetches in the meantime
         try:
-            self._store.finish(number, self._source_name(number))
-            self._judge(number, True)
+            self._store.finish(number)
+            self._named(number)
         except Exception as error:
-            self._judge(number, not isinstance(error, DigestError))
-            if not (isinstance(error, DigestError) and self._is_first_damage(number)):
-                self._failures.note(number, error)
-            if isinstance(error, DigestError):  # last: what is missing may be fetched at once
-                self._store.clear(number, [(0, self._store.listed[number].num_bytes)])
+            self._failed(number, error)
         finally:
             with self._changed:
                 self._finishing.discard(number)
-                if self._store.is_finished(number):
-                    self._failures.mend(number)
-                    self._progress.pop(number, None)
                 self._waiters.wake(number)
+
+    def _named(self, number: int) -> None:
+        """Notes that a file has its name."""
+        self._judge(number, True)
+        with self._changed:
+            self._failures.mend(number)
+            self._progress.pop(number, None)
+            self._waiters.wake(number)
+        if self._store.is_complete:
+            self.settled.set()
+
+    def _failed(self, number: int, error: Exception) -> None:
+        """Notes an error; the first time that a file is damaged, it is fetched again instead."""
+        is_damage = isinstance(error, DigestError)
+        if is_damage:
+            self._judge(number, False)
+        if not (is_damage and self._is_first_damage(number)):
+            self._note(number, error)
+        if is_damage:  # last: what is missing may be fetched at once
+            self._store.clear(number, [(0, self._store.listed[number].num_bytes)])
+
+    def _note(self, number: int, error: Exception) -> None:
+        """Notes an error of a file."""
+        self._failures.note(number, error)
+        self.failure = self.failure or error
+        if self._is_hurried:
+            self.settled.set()
+
+    def _of(self, number: int) -> Pending:
+        """Returns the pieces of those files that a file belongs to."""
+        return self._pending[-1] if self._is_far(number) else self._pending[0]
 
     def _is_first_damage(self, number: int) -> bool:
         """Returns whether a file is found damaged for the first time; from now on it comes from the source only."""
@@ -242,7 +293,8 @@ class Fill:
             with self._changed:
                 if self._stopped:
                     return None
-                if taken := self._pending.take():
-                    self._progress[taken[0].number] = time.monotonic()
-                    return taken
+                for pending in self._pending:
+                    if taken := pending.take():
+                        self._progress[taken[0].number] = time.monotonic()
+                        return taken
                 self._changed.wait(_IDLE_SECONDS if self._store.is_complete else LOOK_SECONDS)

@@ -19,6 +19,7 @@ from dlio.io.threads import started
 from dlio.stage.live import wire
 from dlio.stage.live.connection import RefusedError
 
+_END_SECONDS = 1.0  # for the thread to end the connections
 _FULL_SECONDS = 0.1  # before the next try to accept, when descriptors are used up
 
 Entry = TypeVar("Entry")
@@ -115,7 +116,7 @@ class Lobby:
     """Runs until it is closed.
 
     Args:
-        listeners: where clients come in.
+        listeners: where clients come in; if there are none, nothing runs.
         enter: called with the socket, host and name of each verified client, and what it is to be sent first; takes
             over the socket.
         complain: called with a host and what it did wrong.
@@ -135,7 +136,7 @@ class Lobby:
             listener.listening.setblocking(False)
             waiting = Waiting[_Guest](listener.most_of_host, listener.most)
             self._selector.register(listener.listening, selectors.EVENT_READ, (listener, waiting))
-        started(self._run, "dlio-listen")
+        self._thread = started(self._run, "dlio-listen") if listeners else None
 
     def close(self) -> None:
         """Stops listening, and has the thread end the connections that are not verified."""
@@ -143,6 +144,10 @@ class Lobby:
         for listener in self._listeners:
             with suppress(OSError):
                 listener.close()
+        if self._thread:
+            self._thread.join(_END_SECONDS)
+        else:
+            self._selector.close()
 
     def _run(self) -> None:
         while not self._is_closed:

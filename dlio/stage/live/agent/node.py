@@ -1,4 +1,4 @@
-"""The agent of one node: what it keeps and fetches, what it reports, and when it ends."""
+"""The engine of one node: what it keeps and fetches, what it reports, and when an agent ends."""
 
 from __future__ import annotations
 
@@ -7,38 +7,30 @@ import shutil
 import threading
 import time
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from dlio.cluster.liveness import Signs
 from dlio.errors import StorageError
 from dlio.io import files
-from dlio.io.filesystems import filesystem_of
-from dlio.io.sizes import format_size
 from dlio.locking.owner import Owner
 from dlio.stage.cache import lease
 from dlio.stage.cache.folder import StagedFolder
-from dlio.stage.cache.node_cache import make_room
 from dlio.stage.job import Job
 from dlio.stage.live.agent.fill import Fill
 from dlio.stage.live.agent.meeting import Meeting, Peer, host_address
-from dlio.stage.live.agent.near_and_far import NearAndFar
 from dlio.stage.live.agent.peers import Fetching
 from dlio.stage.live.agent.relay import Relay
 from dlio.stage.live.agent.server import Server
-from dlio.stage.live.agent.store import Store
+from dlio.stage.live.agent.store import Create, Store
 from dlio.stage.live.folder import FILES, AgentRecord, LiveFolder
-from dlio.stage.live.start import Task, needs_peers
 from dlio.stage.live.tcp import Address, TcpListener
 from dlio.stage.live.unix import UnixListener
 from dlio.stage.planning.live import Plan
-from dlio.stage.transfer.copy import Copying
 
 _TICK_SECONDS = 0.25
 _LOOK_SECONDS = 2.0  # between two looks at leases and folders
 UNUSED_SECONDS = 10.0  # without a client
 STUCK_SECONDS = 600.0  # without a block: nobody waits any longer for a node
-_FULL = 0.98  # of the room that is left, if it is not enough
 _SHOWN_NODES, _SHOWN_TEXT = 100, 200  # so that they fit into `wire.MAX_STAT`
 
 _log = logging.getLogger(__name__)
@@ -49,63 +41,67 @@ class LetGo(BaseException):
 
 
 class Node:
-    """One node's part of a copy, at work; `store`, `fill` and `server` run in threads of their own.
+    """One node's part of a copy, being filled; `fill` and `server` run in threads of their own.
 
     Args:
-        task: what it is to do.
-        job, plan, folder: as `Task.prepared`.
+        job: where the data set is read, and who may read the copy.
+        plan: this node's part.
+        folder: of the copy.
+        create: makes an unfinished file; None for a plain file.
+        is_hurried: somebody waits until all files are here, or one has failed.
     """
 
-    def __init__(self, task: Task, job: Job, plan: Plan, folder: StagedFolder) -> None:
-        self.plan = replace(plan, room=self._room(task, plan, folder))
+    def __init__(
+        self, job: Job, plan: Plan, folder: StagedFolder, create: Create | None = None, *, is_hurried: bool = False
+    ) -> None:
+        self.plan, self._is_hurried = plan, is_hurried
         self._job, self.folder = job, folder
         self._live = LiveFolder(folder)
         self._live.make()
-        self._live.keep_task(task.to_json())
         self._orders: dict[bytes, list[int]] = {}
         self._began = time.monotonic()
         self._is_needed = True
         content = plan.manifest.content_id
         self._meeting = Meeting(content, plan.node, plan.num_nodes) if plan.num_nodes > 1 else None
-        copying = Copying(self._live.path / FILES, folder.path, job.access)
-        self.store = Store(self._live, self.plan.listed, self.plan.kept, copying)
-        self._begun_bytes = self.store.present_bytes
-        self._fetching = Fetching(job.source, self.plan, self._meeting)
-        fetching = self._fetching
-        self.fill = NearAndFar(
-            lambda: Fill(self.store, fetching.fetch, self._source_name, fetching.judge, fetching.is_expected),
-            lambda number: self.plan.owner(number) != self.plan.node,
-            is_alone=self._meeting is None,
+        self.store = Store(
+            self._live,
+            plan.listed,
+            plan.kept,
+            self._lacking(),
+            job.access,
+            self._source_name,
+            create,
+            job.listeners.report,
         )
+        self._fetching = Fetching(job.source, self.plan, self._meeting)
+        is_far = (lambda number: plan.owner(number) != plan.node) if self._meeting else None
+        self.fill = Fill(
+            self.store, self._fetching.fetch, self._source_name, self._fetching.judge, self._fetching.is_expected,
+            is_far, is_hurried=is_hurried,
+        )  # fmt: skip
         self.owns = self._fetching.owns
         self._relay = Relay(self._fetching.fetch, self._fetching.asked)
         self._lock = threading.Lock()
         self._signs = Signs()
         self._tcp = TcpListener(host_address(), self._meeting.token, content) if self._meeting else None
-        self._unix = UnixListener(self._live)
-        self.server = Server(
-            (self._unix, self._tcp) if self._tcp else (self._unix,), self.store, self.fill, self._relay, self
-        )
+        self._unix = None if folder.share else UnixListener(self._live)
+        listeners = [listener for listener in (self._unix, self._tcp) if listener]
+        self.server = Server(listeners, self.store, self.fill, self._relay, self)
         self._inode = self._live.path.stat().st_ino
+
+    def __str__(self) -> str:
+        return f"node {self.plan.node} of {self.plan.num_nodes}, at {self._tcp or self._unix}"
 
     @property
     def address(self) -> Address:
         """Where other nodes reach this one; of the only node of a job, which opens no port, a place that is none."""
         return self._tcp.address if self._tcp else ("", 0)
 
-    @staticmethod
-    def _room(task: Task, plan: Plan, folder: StagedFolder) -> int:
-        """Returns the bytes that this node may keep, after making room for what is missing of them."""
-        wanted = sum(file.num_bytes for file in plan.wanted)
-        most = wanted if task.cache_bytes is None else task.cache_bytes
-        here = LiveFolder(folder).present_bytes(plan.listed)
-        try:
-            make_room(folder, min(wanted, most) - here, len(plan.wanted))
-        except StorageError as error:
-            free = filesystem_of(folder.dest).free_bytes + here
-            _log.warning("%s: %s are kept, the rest is read from elsewhere", error.text, format_size(free))
-            most = min(most, int(free * _FULL))
-        return max(most, 0)
+    def _lacking(self) -> set[int]:
+        """Returns the numbers of the kept files that have no final name yet; raises StorageError."""
+        kept = {self.plan.listed[number].name: number for number in self.plan.kept}
+        missing = self.folder.missing([self.plan.listed[number] for number in kept.values()])
+        return {kept[file.name] for file in missing}
 
     def _source_name(self, number: int) -> str:
         return self._job.source.name_of(self.plan.listed[number])
@@ -119,8 +115,9 @@ class Node:
         self.fill.follow(self.plan.order())
         self.fill.start()
         self._tell()
-        self._live.write_record(AgentRecord(Owner.current(), self._unix.where, self.plan.node, self.plan.num_nodes))
-        _log.warning("node %d of %d listens at %s", self.plan.node, self.plan.num_nodes, self._tcp or self._unix)
+        if self._unix:
+            node, nodes = self.plan.node, self.plan.num_nodes
+            self._live.write_record(AgentRecord(Owner.current(), self._unix.where, node, nodes, not self._is_hurried))
 
     def _tell(self) -> None:
         if self._meeting:
@@ -130,7 +127,7 @@ class Node:
     def _peer(self) -> Peer:
         """Returns this node's record for the other nodes and for `dlio stage --status`."""
         done, seconds = self.store.present_bytes, time.monotonic() - self._began
-        rate = round((done - self._begun_bytes) / max(seconds, 1e-9))
+        rate = round(self.store.written_bytes / max(seconds, 1e-9))
         return Peer(
             self.plan.node, self.address, Owner.current(), self.store.is_complete, done, self.store.num_bytes,
             rate, self.fill.problem[:_SHOWN_TEXT],
@@ -151,20 +148,37 @@ class Node:
             time.sleep(_TICK_SECONDS)
             if self.store.is_complete and not may_end:
                 return
-        self._live.beat()
-        self._tell()
+        self.beat()
         if self._is_over() or self._is_given_up() or (may_end and self._is_unused()):
             self._is_needed = False
             raise LetGo
 
+    def beat(self) -> None:
+        """Shows that this node lives, and how far it is."""
+        self._live.beat()
+        self._tell()
+
+    @property
+    def source_bytes(self) -> int:
+        """The bytes read from the source."""
+        return self._fetching.source_bytes
+
     def _is_over(self) -> bool:
         """Returns whether the copy has been removed, or the job has given it back."""
+        if not self._is_ours:
+            return True
         try:
-            if self._live.path.stat().st_ino != self._inode:
-                return True
             return bool(lease.job_name()) and not lease.leases(self.folder)
         except OSError:
             return True
+
+    @property
+    def _is_ours(self) -> bool:
+        """Whether the live folder is the one that this process has filled: its successor makes another."""
+        try:
+            return self._live.path.stat().st_ino == self._inode
+        except OSError:
+            return False
 
     def _is_given_up(self) -> bool:
         """Returns whether the copy cannot be completed, and no loader waits: a later one starts an agent anew."""
@@ -203,7 +217,7 @@ class Node:
         return {
             "node": self.plan.node,
             "num_nodes": self.plan.num_nodes,
-            "source_bytes": self._fetching.source_bytes,
+            "source_bytes": self.source_bytes,
             "peer_bytes": self._fetching.peer_bytes,
             "sent_bytes": self.server.sent_bytes,
             "keeps_all": self.plan.is_whole,
@@ -222,15 +236,22 @@ class Node:
 
     def close(self) -> bool:
         """Stops fetching and serving, and removes its records; returns whether nothing can be written any more."""
-        self._live.remove_record()
+        is_ours = self._is_ours
+        if is_ours:
+            self._live.remove_record()
         self.server.close()
         has_stopped = self.fill.stop()
+        if has_stopped:
+            self.store.close()
         self._relay.close()
         self._fetching.close()
         if self._meeting:
             self._meeting.leave()
-        if self.folder.has_manifest() and not (self._is_needed and needs_peers(self.plan)):  # else for the next agent
+        is_complete = self.store.is_complete if self.folder.share else self.folder.has_manifest()
+        if is_ours and is_complete and not (self._is_needed and self.plan.needs_peers):  # else for the next agent
             shutil.rmtree(self._live.path, ignore_errors=True)
+            with suppress(StorageError):  # after a loss of power it would be there again
+                files.sync_folder(self._live.path.parent)
         return has_stopped
 
 

@@ -57,8 +57,10 @@ class Fetching:
 
     def is_expected(self, number: int) -> bool:
         """Returns whether a file is left to the node that reads it, which has not come yet."""
+        if self._meeting is None:
+            return False
         home = self._plan.owner(number)
-        return self._meeting is not None and home != self._plan.node and self._meeting.expects(home)
+        return home != self._plan.node and self._meeting.expects(home)
 
     def fetch(
         self, number: int, begin: int, target: memoryview, only_source: bool = False, is_urgent: bool = True
@@ -78,7 +80,7 @@ class Fetching:
             with self._lock:
                 self.peer_bytes += len(target)
             return Origin.PEER
-        with self._asking(number, self._source.name_of(self._plan.listed[number])):
+        with self._asking(number, ""):
             self._source.read_range(self._plan.listed[number], begin, target)
         with self._lock:
             self.source_bytes += len(target)
@@ -160,13 +162,13 @@ class Fetching:
     @contextmanager
     def _asking(self, number: int, whom: str) -> Iterator[None]:
         self._asked[number] = whom
-        with trace.span("fetch", "stage", f"{self._plan.listed[number].name} from {whom}"):
+        with trace.span("fetch", "stage", f"{self._plan.listed[number].name} from {whom or 'the source'}"):
             yield
         self._asked.pop(number, None)
 
     def asked(self, number: int) -> str:
         """Returns who is asked, or was asked last without success, for a span of a file; the source if nobody is."""
-        return self._asked.get(number, self._source.name_of(self._plan.listed[number]))
+        return self._asked.get(number) or self._source.name_of(self._plan.listed[number])
 
     def close(self) -> None:
         """Closes the source, and the connections that are not in use."""

@@ -28,14 +28,21 @@ class Pending:
         store: the files.
         failures: what failed of them, and is to rest for a while.
         is_for_later: returns whether the background leaves a file for a later round.
+        threads: pieces that are under way at a time.
+        is_hurried: somebody waits for all files, so the background uses all threads while no reader waits.
 
     Attributes:
         pace: the size of a piece.
     """
 
-    def __init__(self, store: Store, failures: Failures, is_for_later: Callable[[int], bool]) -> None:
+    def __init__(
+        self, store: Store, failures: Failures, is_for_later: Callable[[int], bool], threads: int, *, is_hurried: bool
+    ) -> None:
         self._store, self._failures, self._is_for_later = store, failures, is_for_later
-        self.pace, self._room = PieceSize(), Room()
+        self.pace = PieceSize(MOST_BYTES) if is_hurried else PieceSize()
+        self._room = Room(threads if is_hurried else 0)
+        self._threads = threads
+        self._taken = 0
         self._asked: deque[Piece] = deque()
         self._asked_ahead: deque[Piece] = deque()
         self._ahead: deque[Piece] = deque()
@@ -69,16 +76,21 @@ class Pending:
 
     def take(self) -> tuple[Piece, bool] | None:
         """Returns the next piece, which is under way until it is released, and whether a reader waits for it."""
+        if self._taken == self._threads:
+            return None
         if (piece := self._next_asked(self._asked)) is not None:
+            self._taken += 1
             return piece, True
         at_a_time, most = self._room.now(self.pace.rate)
         if self._in_background < at_a_time and (piece := self._next_ahead(most)) is not None:
+            self._taken += 1
             self._in_background += 1
             return piece, False
         return None
 
     def release(self, piece: Piece, *, is_urgent: bool) -> None:
         """Notes that a piece is not under way any more."""
+        self._taken -= 1
         self._in_background -= not is_urgent
         with suppress(ValueError):  # it lacked its name only
             self._under_way[piece.number].remove(piece)

@@ -24,12 +24,15 @@ class Piece:
 class PieceSize:
     """The size of a piece: as much as comes in about half a second, so that a slow source shows progress.
 
+    Args:
+        first: the size of the first pieces.
+
     Attributes:
         rate: bytes a second of the latest piece that was not tiny; 0 before the first.
     """
 
-    def __init__(self) -> None:
-        self._num_bytes = 1 << 20
+    def __init__(self, first: int = 1 << 20) -> None:
+        self._num_bytes = first
         self.rate = 0.0
 
     @property

@@ -17,8 +17,8 @@ from dlio.errors import DlioError, MissingError
 from dlio.io.threads import started
 from dlio.stage.live import wire
 from dlio.stage.live.agent.failures import FullError
+from dlio.stage.live.agent.fill import Fill
 from dlio.stage.live.agent.lobby import Listener, Lobby
-from dlio.stage.live.agent.near_and_far import NearAndFar
 from dlio.stage.live.agent.relay import Relay
 from dlio.stage.live.agent.store import Store
 from dlio.stage.live.connection import is_node
@@ -57,7 +57,7 @@ class Server:
     """
 
     def __init__(
-        self, listeners: Sequence[Listener], store: Store, fill: NearAndFar, relay: Relay, agent: AgentState
+        self, listeners: Sequence[Listener], store: Store, fill: Fill, relay: Relay, agent: AgentState
     ) -> None:
         self._store, self._fill, self._relay, self._agent = store, fill, relay, agent
         self._lock = threading.Lock()

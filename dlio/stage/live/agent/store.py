@@ -1,6 +1,7 @@
 """The files that a node keeps: under their final names once their digests are right, until then with their blocks.
 
-An agent continues what a dead one has left: its blocks say what is there, and the digest proves it in the end.
+A process continues what a dead one has left: the blocks say what is there, and the digest verifies it in the end. A
+small file has no blocks: it is written, verified and named at once.
 """
 
 from __future__ import annotations
@@ -8,31 +9,34 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from dlio.dataset.manifest import File
 from dlio.errors import DigestError, StorageError
-from dlio.io import files
+from dlio.io import files, trace
 from dlio.io.threads import cached_property
+from dlio.stage.cache.access import Access
 from dlio.stage.live.agent.failures import FULL, FullError
 from dlio.stage.live.blocks import Blocks
-from dlio.stage.live.folder import FILES, LiveFolder
+from dlio.stage.live.folder import FILES, SMALL_BYTES, LiveFolder
 from dlio.stage.live.running_digest import Held, RunningDigest
 from dlio.stage.live.wire import Span
-from dlio.stage.live.writing import opened, write_new, write_range
-from dlio.stage.transfer.copy import Copying, give_name
+from dlio.stage.live.writing import PAGE_BYTES, check_last, is_hole, opened, with_folder, write_all, write_range
 
-SMALL_BYTES = 64 << 10  # a file that comes as one piece, has no blocks, and is read when it has its final name
+#: Makes an unfinished file before its first byte.
+Create = Callable[[Path, File], None]
 
 
 @dataclass(slots=True)
 class _Begun:
-    """An unfinished file."""
+    """An unfinished file; a sparse one has zeros where nothing was written, and `last_bytes` are what was written."""
 
     blocks: Blocks
     digest: RunningDigest
+    is_sparse: bool
+    last_bytes: bytes = b""
 
 
 class Store:
@@ -42,19 +46,36 @@ class Store:
         live: the live folder.
         listed: all files of the data set, in the order of the manifest.
         kept: the numbers of the files that this node keeps.
-        access: as `Copying.access`.
+        lacking: those of them that have no final name, or are damaged.
+        access: returns who may read a finished file.
+        source_name: returns the name of a file at the source, for messages.
+        create: makes an unfinished file; None for a plain file.
+        report: called with the bytes written since the last call, never from two threads at once.
+
+    Attributes:
+        written_bytes: written so far, holes included.
     """
 
-    def __init__(self, live: LiveFolder, listed: Sequence[File], kept: Collection[int], copying: Copying) -> None:
+    def __init__(
+        self,
+        live: LiveFolder,
+        listed: Sequence[File],
+        kept: Collection[int],
+        lacking: Collection[int],
+        access: Callable[[File], Access],
+        source_name: Callable[[int], str] = str,
+        create: Create | None = None,
+        report: Callable[[int], None] | None = None,
+    ) -> None:
         self.listed = listed
-        self._live, self._copying = live, copying
-        self._files = live.path / FILES
-        self._kept = kept
-        self._lock = threading.Lock()
+        self._live, self._access, self._source_name = live, access, source_name
+        self._create, self._report = create, report
+        self._files, self._kept = live.path / FILES, kept
+        self._lock, self._counting = threading.Lock(), threading.Lock()
         self._begun: dict[int, _Begun] = {}
-        self._small: dict[int, str] = {}  # the digests of small files that are whole
         self._held = Held()
-        self._finished = {number for number in kept if live.staged.has(listed[number])}
+        self._finished = set(kept).difference(lacking)
+        self.written_bytes = 0
         self._finished_bytes = sum(listed[number].num_bytes for number in self._finished)
 
     def __contains__(self, number: int) -> bool:
@@ -73,11 +94,6 @@ class Store:
         return finished + sum(each.blocks.present_bytes for each in begun)
 
     @property
-    def unfinished(self) -> list[int]:
-        """The numbers of the kept files that have no final name yet."""
-        return [number for number in self._kept if number not in self._finished]
-
-    @property
     def is_complete(self) -> bool:
         """Whether all kept files have their final names."""
         return len(self._finished) == len(self._kept)
@@ -87,7 +103,7 @@ class Store:
         return number in self._finished
 
     def missing(self, number: int, spans: Sequence[Span]) -> list[Span]:
-        """Returns what is missing of the spans of a kept file, rounded out to blocks; of a small file, all of it.
+        """Returns what is missing of the spans of a kept file, rounded out to blocks; all of a small file.
 
         Raises:
             FullError: there is no room for the file.
@@ -107,38 +123,64 @@ class Store:
                 page cache, and its memory may be used for the digest of the file after this has returned.
 
         Raises:
+            DigestError: a small file is not what its digest says.
             StorageError: the file system refused.
         """
         path = self._path(number)
-        if self._is_small(number):
-            self._write_small(number, path, data)
-        elif begun := self._unfinished(number):
-            with files.storage_errors("write", path):
-                write_range(path, begin, data, is_cached=release is None)
-            begun.blocks.set(begin, begin + len(data))
-            begun.digest.add(begin, data, release)
-            return
+        with files.storage_errors("write", path), trace.span("write copy", "stage", path.name):
+            if self._is_small(number):
+                self._write_small(number, path, data)
+            elif begun := self._unfinished(number):
+                self._write_range(begun, path, begin, data, is_cached=release is None)
+                self._count(len(data))
+                begun.digest.add(begin, data, release)
+                return
         if release:
             release()
 
-    def _write_small(self, number: int, path: Path, data: memoryview) -> None:
-        """Writes a whole small file, in a new one; raises StorageError."""
-        with files.storage_errors("write", path):
+    def _write_range(self, begun: _Begun, path: Path, begin: int, data: memoryview, *, is_cached: bool) -> None:
+        if not (begun.is_sparse and is_hole(data)):
             try:
-                write_new(path, data)
-            except (FileExistsError, FileNotFoundError):  # rather than to look each time
-                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                path.unlink(missing_ok=True)
-                write_new(path, data)
-        running = files.new_hash(algorithm := self._algorithm(number))
+                write_range(path, begin, data, is_cached=is_cached)
+            except OSError:
+                begun.is_sparse = False  # a part of it may be written
+                raise
+        begun.blocks.set(begin, begin + len(data))
+        if begin + len(data) == begun.blocks.num_bytes:
+            begun.last_bytes = bytes(data[-PAGE_BYTES:])
+
+    def _count(self, num_bytes: int) -> None:
+        with self._counting:
+            self.written_bytes += num_bytes
+            if self._report:
+                self._report(num_bytes)
+
+    def _write_small(self, number: int, path: Path, data: memoryview) -> None:
+        """Writes, verifies and names a whole small file; raises DigestError, StorageError, OSError."""
+        if self.is_finished(number):
+            return
+        file = self.listed[number]
+        running = files.new_hash(algorithm := file.digest.partition(":")[0])
         running.update(data)
-        self._small[number] = f"{algorithm}:{running.hexdigest()}"
+        self._check(number, f"{algorithm}:{running.hexdigest()}")
+        with self._made(path, file) as descriptor:
+            write_all(descriptor, 0, data)
+            files.sync_written(descriptor)
+            files.check_length(path, descriptor, file.num_bytes)
+        self._name(number)
+        self._count(file.num_bytes)
+
+    def _check(self, number: int, found: str) -> None:
+        """Compares the digest of a file with the expected one; raises DigestError."""
+        file = self.listed[number]
+        if found != file.digest:
+            name = self._source_name(number)
+            raise DigestError(f"{name} is damaged: expected the digest {file.digest}, found {found}: pack it again")
 
     def clear(self, number: int, spans: Sequence[Span]) -> None:
-        """Notes that spans are not there, unless the file is finished, and so proved right."""
-        if self._is_small(number):
-            self._small.pop(number, None)
-        elif begun := self._unfinished(number):
+        """Notes that spans are not there, unless the file is finished, and so verified."""
+        if not self._is_small(number) and (begun := self._unfinished(number)):
+            begun.is_sparse = False
             for begin, end in spans:
                 begun.blocks.clear(begin, end)
             begun.digest.end()
@@ -147,47 +189,44 @@ class Store:
     def is_whole(self, number: int) -> bool:
         """Returns whether all bytes of a file are there."""
         if self._is_small(number):
-            return number in self._small or number in self._finished or not self.listed[number].num_bytes
+            return number in self._finished or not self.listed[number].num_bytes
         begun = self._unfinished(number)
         return begun is None or begun.blocks.is_whole
 
-    def finish(self, number: int, source: str) -> None:
+    def finish(self, number: int) -> None:
         """Compares the digest of a whole file, and gives it its final name.
-
-        Args:
-            number: the file.
-            source: its name at the source, for the message.
 
         Raises:
             DigestError: it is not what its digest says.
             StorageError: the file system refused.
         """
+        if self._is_small(number):
+            self.write(number, 0, memoryview(b""))
+        elif begun := self._unfinished(number):
+            file, path = self.listed[number], self._path(number)
+            self._check(number, begun.digest.whole())
+            try:
+                with files.storage_errors("sync", path), opened(path, os.O_RDONLY) as descriptor:
+                    os.fsync(descriptor)
+                    check_last(path, descriptor, file.num_bytes, begun.last_bytes)
+            except StorageError:  # its pages count as clean now, so a second sync would bring nothing to the disk
+                self.clear(number, [(0, file.num_bytes)])
+                raise
+            self._name(number)
+            begun.blocks.close()
+            self._live.blocks(file).unlink(missing_ok=True)
+
+    def _name(self, number: int) -> None:
+        """Gives a file its final name, and others access to it; raises StorageError."""
         file, path = self.listed[number], self._path(number)
-        found = self._found_digest(number)
-        if found != file.digest:
-            raise DigestError(f"{source} is damaged: expected the digest {file.digest}, found {found}: pack it again")
-        try:
-            files.sync_file(path)
-        except StorageError:  # its pages count as clean now, so a second sync would bring nothing to the disk
-            self.clear(number, [(0, file.num_bytes)])
-            raise
-        give_name(path, self._copying.final / file.name, self._copying.access(file))
+        final, access = self._live.staged.path / file.name, self._access(file)
+        with files.storage_errors("publish", final):
+            access.give_file(path)
+            with_folder(final, lambda: path.replace(final))
         with self._lock:
             self._finished.add(number)
             self._finished_bytes += file.num_bytes
-            begun = self._begun.pop(number, None)  # unmapped once no thread looks at it any more
-        self._small.pop(number, None)
-        if begun:
-            self._live.blocks(file).unlink(missing_ok=True)
-
-    def _found_digest(self, number: int) -> str:
-        """Returns the digest of what was written of a whole file; raises StorageError."""
-        if not self._is_small(number):
-            begun = self._unfinished(number)
-            return begun.digest.whole() if begun else self.listed[number].digest  # finished, so proved right
-        if number not in self._small:
-            self._write_small(number, self._path(number), memoryview(b""))
-        return self._small[number]
+            self._begun.pop(number, None)  # unmapped once no thread looks at it any more
 
     @contextmanager
     def opened(self, number: int) -> Iterator[int]:
@@ -198,8 +237,13 @@ class Store:
                 with suppress(FileNotFoundError), opened(path, os.O_RDONLY) as descriptor:  # finished just now
                     yield descriptor
                     return
-            with opened(self._copying.final / self.listed[number].name, os.O_RDONLY) as descriptor:
+            with opened(self._live.staged.path / self.listed[number].name, os.O_RDONLY) as descriptor:
                 yield descriptor
+
+    def close(self) -> None:
+        """Closes the blocks of unfinished files; nothing else may be called at the same time or later."""
+        for begun in self._begun.values():
+            begun.blocks.close()
 
     def _path(self, number: int) -> Path:
         return self._files / self.listed[number].name
@@ -207,11 +251,9 @@ class Store:
     def _is_small(self, number: int) -> bool:
         return self.listed[number].num_bytes <= SMALL_BYTES
 
-    def _algorithm(self, number: int) -> str:
-        return self.listed[number].digest.partition(":")[0]
-
     def _digest(self, number: int, blocks: Blocks) -> RunningDigest:
-        return RunningDigest(self._path(number), blocks, self._algorithm(number), self._held)
+        algorithm = self.listed[number].digest.partition(":")[0]
+        return RunningDigest(self._path(number), blocks, algorithm, self._held)
 
     def _unfinished(self, number: int) -> _Begun | None:
         """Returns a file, made or gone on with at the first use; None if it is finished."""
@@ -220,25 +262,38 @@ class Store:
                 return None
             if number not in self._begun:
                 try:
-                    blocks = self._begin(number)
-                    self._begun[number] = _Begun(blocks, self._digest(number, blocks))
+                    blocks, is_new = self._begin(number)
+                    self._begun[number] = _Begun(blocks, self._digest(number, blocks), is_new)
                 except StorageError as error:
                     if error.errno in FULL:
                         raise FullError(error.errno, error.strerror) from error
                     raise
             return self._begun[number]
 
-    def _begin(self, number: int) -> Blocks:
+    def _begin(self, number: int) -> tuple[Blocks, bool]:
+        """Returns the blocks of a file, and whether it is new."""
         file, path, bits = self.listed[number], self._path(number), self._live.blocks(self.listed[number])
         with files.storage_errors("create", path):
             if path.is_file() and path.stat().st_size == file.num_bytes and not path.is_symlink():
                 with suppress(StorageError):
-                    return Blocks.open(bits, file.num_bytes, is_writable=True)
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                    return Blocks.open(bits, file.num_bytes, is_writable=True), False
             path.unlink(missing_ok=True)
-            blocks = Blocks.create(bits, file.num_bytes)
             aside = path.with_name(f"{path.name}.new")
-            with opened(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
+            with self._made(aside, file) as descriptor:
                 os.ftruncate(descriptor, file.num_bytes)
-            aside.rename(path)  # readers see it with its size and its blocks
-            return blocks
+            blocks = Blocks.create(bits, file.num_bytes)
+            try:
+                aside.rename(path)  # readers see it with its size and its blocks
+            except OSError:
+                blocks.close()
+                raise
+            return blocks, True
+
+    def _made(self, path: Path, file: File) -> AbstractContextManager[int]:
+        """Returns an empty file that is open, made or emptied; raises StorageError, OSError."""
+        if self._create is None:
+            return with_folder(path, lambda: opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
+        if not path.is_file():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._create(path, file)
+        return opened(path, os.O_WRONLY | os.O_TRUNC)

@@ -53,9 +53,14 @@ class Waiters:
 
 
 class Room:
-    """How much is fetched without a waiting reader: urgent pieces come after it, so less while much is urgent."""
+    """How much is fetched without a waiting reader: urgent pieces come after it, so less while much is urgent.
 
-    def __init__(self) -> None:
+    Args:
+        hurried: pieces at a time while nothing is urgent, if somebody waits for all files; else 0.
+    """
+
+    def __init__(self, hurried: int = 0) -> None:
+        self._hurried = hurried
         self._urgent_at = self._burst_began = 0.0
         self._began = time.monotonic()
 
@@ -75,6 +80,8 @@ class Room:
         now = time.monotonic()
         if now - self._urgent_at <= _QUIET_SECONDS:
             return _BURST if now - self._burst_began < _BURST_SECONDS else _BUSY
+        if self._hurried:
+            return self._hurried, MOST_BYTES
         soon = int(rate * _OPENING_SECONDS)
         if soon >= MOST_BYTES or now - self._began > _BURST_SECONDS:
             return _QUIET
