@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from dlio.look.show import show
     from dlio.pack.call import pack
     from dlio.pack.index import index
+    from dlio.pack.python.pack_items import pack_items
+    from dlio.pack.python.writer import Writer
     from dlio.pack.sets import merge, select, split
     from dlio.stage import stage
     from dlio.stage.cache.clean import clean
@@ -36,6 +38,7 @@ __all__ = [
     "Sample",
     "Schema",
     "Topology",
+    "Writer",
     "bench",
     "clean",
     "convert",
@@ -45,6 +48,7 @@ __all__ = [
     "merge",
     "mount",
     "pack",
+    "pack_items",
     "plan",
     "report",
     "resolve",
@@ -63,6 +67,7 @@ _LAZY = {
     "Schema": "dlio.dataset.schema",
     "Manifest": "dlio.dataset.manifest",
     "Topology": "dlio.cluster.topology",
+    "Writer": "dlio.pack.python.writer",
     "bench": "dlio.look.bench",
     "clean": "dlio.stage.cache.clean",
     "convert": "dlio.verbs",
@@ -72,6 +77,7 @@ _LAZY = {
     "merge": "dlio.pack.sets",
     "mount": "dlio.look.mount",
     "pack": "dlio.pack.call",
+    "pack_items": "dlio.pack.python.pack_items",
     "plan": "dlio.stage.predict",
     "report": "dlio.look.report",
     "resolve": "dlio.stage.cache.resolve",

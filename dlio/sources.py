@@ -13,17 +13,20 @@ if TYPE_CHECKING:  # type checkers need the functions by name; when dlio runs, `
     from dlio.pack.sources.caffe_list import caffe_list as caffe_list
     from dlio.pack.sources.chestxray14 import chestxray14 as chestxray14
     from dlio.pack.sources.cifar10 import cifar10 as cifar10
-    from dlio.pack.sources.coco import coco as coco
     from dlio.pack.sources.csv import csv_file as csv_file
     from dlio.pack.sources.frames import frames as frames
     from dlio.pack.sources.imagefolder import image_folder as image_folder
     from dlio.pack.sources.images import images as images
     from dlio.pack.sources.lmdb import lmdb_images as lmdb_images
     from dlio.pack.sources.lst import lst_file as lst_file
-    from dlio.pack.sources.masks import masks as masks
+    from dlio.pack.sources.npz import npz as npz
+    from dlio.pack.sources.objects.coco import coco as coco
+    from dlio.pack.sources.objects.masks import masks as masks
+    from dlio.pack.sources.objects.voc import voc as voc
+    from dlio.pack.sources.objects.yolo import yolo as yolo
     from dlio.pack.sources.packed import packed as packed
     from dlio.pack.sources.parquet import parquet as parquet
-    from dlio.pack.sources.voc import voc as voc
+    from dlio.pack.sources.shards import shards as shards
 
 
 def __getattr__(name: str) -> Any:

@@ -25,6 +25,7 @@ RUN = [
     "how-to/resume",
     "how-to/storage",
     "how-to/datasets",
+    "how-to/python",
     "how-to/sets",
     "how-to/odd-images",
     "how-to/coming-from",

@@ -33,6 +33,7 @@ from dlio.pack.inside import watching
 from dlio.pack.inspect.summary import describe
 from dlio.pack.listing.base import Source
 from dlio.pack.listing.classes import read_classes
+from dlio.pack.listing.joined import joined
 from dlio.pack.pace import Limits, limited
 from dlio.pack.recode import CHECKS, COLORS, ENCODINGS, KEEP, Recode
 from dlio.pack.request import PackRequest, make_plan
@@ -50,7 +51,7 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def pack(args: argparse.Namespace) -> int:
-    """Packs the images of SRC, by default a folder of class folders, a list or an archive, into shards in OUT.
+    """Packs the samples of SRC, such as class folders, a list, an archive or shards, into shards in OUT.
 
     The same command run again continues where the last one stopped.
     """
@@ -75,7 +76,8 @@ def convert(args: argparse.Namespace) -> int:
 
 
 def _source(args: argparse.Namespace) -> Source:
-    return sources.open_source(args.src, name=args.source, root=args.root, **dict(args.option))
+    paths = args.src if isinstance(args.src, list) else [args.src]
+    return joined([sources.open_source(each, name=args.source, root=args.root, **dict(args.option)) for each in paths])
 
 
 def _recode(args: argparse.Namespace) -> Recode:
@@ -129,15 +131,15 @@ def _pack(args: argparse.Namespace, pool: Pool) -> Manifest:
 
 
 def _pack_options(verb: argparse.ArgumentParser) -> None:
-    about = "a folder of class folders, its URL, a list or an archive (see --source)"
-    verb.add_argument("src", metavar="SRC", type=path_or_url, help=about)
+    about = "a folder of class folders, its URL, a list, an archive or shards (see --source); several are packed as one"
+    verb.add_argument("src", metavar="SRC", type=path_or_url, nargs="+", help=about)
     _out_options(verb)
     add = "add the samples whose keys OUT does not have, in new shards of its format; those there stay as they are"
     verb.add_argument("--append", action="store_true", help=add)
     source = verb.add_argument_group("source")
-    kinds = sources.names()
-    about = f"auto (default), {', '.join(kinds)}, or a module's path"
-    known_values(source, "--source", ["auto", *kinds], default="auto", metavar="SOURCE", help=about)
+    kinds, shards = sources.names(), sources.format_names()
+    about = f"auto (default), {', '.join(kinds)}; of shards {', '.join(shards)}; or a module's dotted path"
+    known_values(source, "--source", ["auto", *kinds, *shards], default="auto", metavar="SOURCE", help=about)
     about = "an option of the source, such as split=test of cifar10 or clip=8 of frames; may be repeated"
     source.add_argument("--option", type=name_and_value, action="append", default=[], metavar="NAME=VALUE", help=about)
     about = "the folder or URL that a list's paths start from (default: the list's folder)"

@@ -15,6 +15,22 @@ NAME = "manifest.jsonl"
 STATS_NAME = ".dlio-stats.json"  # numbers that `dlio info --stats` has found
 _MOST_LOOKED_AT = 1000  # entries of a folder that holds no data set: it may hold all images
 _MOST_NAMED = 5
+#: By the end of a file's name, the format that `dlio index` knows by it.
+_SHARDS = {
+    ".tar": "webdataset",
+    ".tfrecord": "tfrecord",
+    ".tfrecords": "tfrecord",
+    ".rec": "recordio",
+    ".h5": "hdf5",
+    ".hdf5": "hdf5",
+    ".sqsh": "squashfs",
+    ".squashfs": "squashfs",
+    ".mds": "mds",
+    ".bin": "litdata",
+    ".array_record": "array_record",
+    ".parquet": "parquet",
+    ".mdb": "lmdb",
+}
 
 
 def names_url(given: str | PathLike[str]) -> bool:
@@ -46,3 +62,15 @@ def named_in(folder: Path) -> str:
         found = sorted(entry.name for entry in islice(entries, _MOST_LOOKED_AT) if (Path(entry) / NAME).is_file())
     more = ", ..." if len(found) > _MOST_NAMED else ""
     return f"give one of the data sets in it: {', '.join(map(repr, found[:_MOST_NAMED]))}{more}" if found else ""
+
+
+def shards_in(folder: Path) -> str:
+    """Returns as text what shards of other tools a folder seems to hold, and the verbs for them; empty for none."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in islice(entries, _MOST_LOOKED_AT):
+            if name := _SHARDS.get(os.path.splitext(entry.name)[1]):  # noqa: PTH122  a Path takes ten times as long
+                return (
+                    f"these are {name} shards: dlio index {folder} --format {name} adopts them in place, "
+                    "dlio pack copies them"
+                )
+    return ""

@@ -66,6 +66,11 @@ class SampleTableBuilder:
     def __len__(self) -> int:
         return len(self._sizes)
 
+    @property
+    def last_bytes(self) -> int:
+        """The size of the last sample, in bytes."""
+        return self._sizes[-1]
+
     def append(self, sample: Sample) -> None:
         """Adds the row of a sample that `Schema.check` has returned."""
         self._keys += sample.key.encode()

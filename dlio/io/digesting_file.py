@@ -67,11 +67,11 @@ class DigestingFile:
         with storage_errors("write", self.path):
             if self._descriptor is None:
                 raise ValueError(f"{self.path} is closed")
-            written = os.writev(self._descriptor, (pending, data))
-            while written < num_bytes:  # an almost full disk, or a signal, takes a part
+            begun = self._flushed
+            self._flushed += os.writev(self._descriptor, (pending, data))
+            while (written := self._flushed - begun) < num_bytes:  # an almost full disk, or a signal, takes a part
                 left = memoryview(pending)[written:], memoryview(data)[max(0, written - len(pending)) :]
-                written += os.writev(self._descriptor, left)
-        self._flushed += num_bytes
+                self._flushed += os.writev(self._descriptor, left)
 
     def tell(self) -> int:
         """Returns the size so far, in bytes."""

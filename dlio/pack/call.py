@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from dlio.dataset.location import names_url
 from dlio.dataset.manifest import Manifest, Shard
@@ -15,6 +15,7 @@ from dlio.executors import Pool, open_engine
 from dlio.pack.append import appendable, container
 from dlio.pack.listing.base import Source
 from dlio.pack.listing.classes import read_classes
+from dlio.pack.listing.joined import joined
 from dlio.pack.pace import Limits
 from dlio.pack.recode import KEEP, Recode
 from dlio.pack.request import PackRequest
@@ -25,7 +26,7 @@ from dlio.pack.write import Writing
 
 
 def pack(
-    source: Source | str | Path,
+    source: Source | str | Path | Sequence[Source | str | Path],
     out: str | Path,
     *,
     format: str | None = None,  # noqa: A002  the field's word
@@ -53,7 +54,8 @@ def pack(
 
     Args:
         source: the origin of the samples: a source of `dlio.sources`, or the path of class folders, a list or an
-            archive, whose kind is recognised; also the URL of class folders or of a list.
+            archive, whose kind is recognised; also the URL of class folders or of a list; or several of these with the
+            same fields, whose samples follow one another and whose classes are joined.
         out: the folder to write: new, empty, or with a part of the same data set; or a URL of an object store, such
             as `s3://bucket/packed`. Then each worker has one shard at a time in its folder of temporary files (TMPDIR).
         format: the container: tfrecord, recordio, lmdb, hdf5, webdataset, squashfs, or a module's dotted path; by
@@ -93,11 +95,14 @@ def pack(
         raise UsageError(f"on_error={on_error!r}: expected 'raise' or 'skip'")
     if append and overwrite:
         raise UsageError("append keeps the existing data set, and overwrite replaces it: give one of the two")
+    given: Sequence[Any] = source if isinstance(source, list | tuple) else [source]
+    if not given:
+        raise UsageError("there is no source to pack")
     onto = appendable(out) if append else None
     format = container(onto, format)  # noqa: A001
     pack_to = partial(pack_to_url, url=str(out)) if names_url(out) else partial(pack_source, out=Path(out))
     return pack_to(
-        source if hasattr(source, "listing") else open_source(source),
+        joined([each if hasattr(each, "listing") else open_source(each) for each in given]),
         request=PackRequest(
             format, shard_size, num_shards, shuffle, label_offset, recode or KEEP, read_classes(classes), onto
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -119,8 +120,9 @@ def _unlisted(out: Path, partial: Manifest | None) -> frozenset[str]:
     if partial is None:
         return frozenset()
     first = partial.origin.get("first_shard", 0)
-    numbers = range(first, first + partial.origin.get("num_shards", 0))
-    found = [out / name for name in _entries(out) if shard_number(name) in numbers]
+    end = first + partial.origin.get("num_shards", sys.maxsize)  # which a `dlio.Writer` does not know
+    numbered = ((name, shard_number(name)) for name in _entries(out))
+    found = [out / name for name, number in numbered if number is not None and first <= number < end]
     files_of = [file for path in found for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file()]
     return frozenset(str(file.relative_to(out)) for file in files_of)
 

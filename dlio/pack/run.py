@@ -19,12 +19,15 @@ from dlio.io.ground import check_ground, check_manifests
 from dlio.locking.claim import alone
 from dlio.pack import append, inside
 from dlio.pack.listing.base import Source
+from dlio.pack.listing.joined import Joined
+from dlio.pack.listing.keys import Keys
 from dlio.pack.overwrite import folder_to_pack_into, next_folder, replace_packed
 from dlio.pack.parts.join import begin_files, clear_parts, joined
 from dlio.pack.plan import ShardPlan
 from dlio.pack.publish import publishing
 from dlio.pack.request import PackPlan, PackRequest, plan_to_write
 from dlio.pack.resume import CLAIMS, FolderContents, PartialManifest, clear_all_aside, clear_aside, clear_manifests
+from dlio.pack.sources.packed import tables
 from dlio.pack.write import ASIDE, WriteTask, Writing, here, write_shard
 from dlio.urls import is_url
 
@@ -115,6 +118,10 @@ def pack_source(
 
 def _check_apart(out: Path, source: Source) -> None:
     """Checks that the output is neither the input nor within it, where it would be listed, or copied with it."""
+    if isinstance(source, Joined):
+        for each in source.sources:
+            _check_apart(out, each)
+        return
     if is_url(source.path):
         return
     path = Path(source.path).resolve()
@@ -158,6 +165,8 @@ def _run(plan: PackPlan, held: FolderContents, running: Running, *, proved: bool
                 done[shard.name] = shard
     clear_parts(plan, out)
     whole = whole_manifest(plan, done, out)
+    if plan.listing.gives_several:
+        check_keys(whole)
     whole.save(out)
     (out / manifest.PARTIAL_NAME).unlink(missing_ok=True)
     return whole
@@ -207,3 +216,12 @@ def whole_manifest(plan: PackPlan, done: Mapping[str, Shard], root: Path) -> Man
         reasons = "; ".join(f"{key}: {reason}" for key, reason in whole.skipped[:3])
         raise SourceError(f"all {len(whole.skipped)} samples were skipped, nothing is packed: {reasons}")
     return whole
+
+
+def check_keys(whole: Manifest) -> None:
+    """Checks that the samples of rows that gave several have different keys; raises SourceError."""
+    found = Keys.of(key for shard, table in tables(whole) for key in table.keys(0, shard.num_samples))
+    if repeated := found.repeated():
+        number, _ = whole.locate(repeated[0])
+        problem = f"two samples have the key {found[repeated[0]]!r}, the second in {whole.shards[number].name}"
+        raise SourceError(f"{whole.root}: {problem}: give each its own key, and pack into another folder")

@@ -33,7 +33,7 @@ from dlio.pack.plan import ShardPlan, shard_number
 from dlio.pack.prefetch import side_by_side
 from dlio.pack.request import PackPlan, PackRequest, plan_to_write
 from dlio.pack.resume import FolderContents, names_of
-from dlio.pack.run import Running, whole_manifest, write_missing
+from dlio.pack.run import Running, check_keys, whole_manifest, write_missing
 from dlio.pack.write import ASIDE, Writing
 from dlio.urls import shown
 
@@ -110,6 +110,8 @@ def _pack(plan: PackPlan, url: str, done: dict[str, Shard], running: Running) ->
         _check_room(folder, plan, todo, running.pool.workers)
         done |= write_missing(plan, todo, folder, running, url=url)
         whole = whole_manifest(plan, done, Path(shown(url)))
+        if plan.listing.gives_several:
+            check_keys(replace(whole, url=url))
         store = RemoteFiles(url)
         store.put(manifest.NAME, whole.save(folder))
     _clear(store)

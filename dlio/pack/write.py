@@ -14,6 +14,7 @@ from typing import cast
 from dlio import formats
 from dlio.dataset import sample_table, seal
 from dlio.dataset.manifest import File, Shard
+from dlio.dataset.schema import Schema
 from dlio.errors import LauncherError
 from dlio.io import files
 from dlio.io.digesting_file import CACHED_BYTES, DigestingFile
@@ -25,7 +26,7 @@ from dlio.pack.listing.base import Listing, Source
 from dlio.pack.pace import NO_LIMITS, Limits, limited
 from dlio.pack.plan import Place
 from dlio.pack.recode import Recode
-from dlio.pack.write_samples import write_samples
+from dlio.pack.write_samples import WrittenSamples, write_samples
 
 ASIDE = ".dlio-packing"  # the folder of unfinished shards; only dlio creates and clears it
 NOWHERE = ""  # no process publishes for others
@@ -83,6 +84,13 @@ class WriteTask:
     def whole(self) -> Path | None:
         """The unfinished file of the shard that this is a part of."""
         return None if self.place is None else self.out / ASIDE / self.place.file
+
+    @property
+    def part(self) -> tuple[Path, range] | None:
+        """That file, and the range of its bytes that this part has; None for a whole shard."""
+        if self.place is None or self.whole is None:
+            return None
+        return self.whole, range(self.place.begin, self.place.end)
 
     def __str__(self) -> str:
         return self.name
@@ -167,45 +175,76 @@ def here() -> str:
 
 
 def _write(task: WriteTask, aside: Path) -> Shard:
-    created: dict[str, DigestingFile] = {}
+    shard = OpenShard(task.name, task.format, task.listing.schema, task.writing.digest, aside, task.part)
+    with files.storage_errors("write", aside), closing(shard):
+        skip_bad, done = task.writing.skip_bad, task.row.counts() if task.row else unseen()
+        written = write_samples(task.source, task.listing, shard.writer, task.recode, skip_bad=skip_bad, done=done)
+        return shard.finish(written, task.recode, task.inputs)
 
-    def open_file(path: Path) -> DigestingFile:
-        file = opened.enter_context(closing(DigestingFile(path, task.writing.digest)))
-        created[str(path.relative_to(aside))] = file
+
+class OpenShard:
+    """The files of a shard that is being written, digested on their way; used by one thread.
+
+    Attributes:
+        writer: takes the samples.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        container: str,
+        schema: Schema,
+        digest: str,
+        aside: Path,
+        part: tuple[Path, range] | None = None,
+    ) -> None:
+        """Creates the files in the folder `aside`; of a part, its bytes go into a range of the shard's own file."""
+        self._name, self._digest, self._aside = name, digest, aside
+        self._created: dict[str, DigestingFile] = {}
+        self._opened = ExitStack()
+        self._format = formats.import_format(container)
+        with files.closed_on_error(self._opened):
+            self.writer = self._writer(aside / name, schema, part)
+
+    def _writer(self, stem: Path, schema: Schema, part: tuple[Path, range] | None) -> formats.Writer:
+        if part is None:
+            return self._format.Writer(stem, schema, self._open_file)
+        return cast(formats.PartFormat, self._format).PartWriter(*part, stem, schema, self._open_file)
+
+    def _open_file(self, path: Path) -> DigestingFile:
+        file = self._opened.enter_context(closing(DigestingFile(path, self._digest)))
+        self._created[str(path.relative_to(self._aside))] = file
         return file
 
-    with files.storage_errors("write", aside), ExitStack() as opened:
-        with closing(_writer(task, aside / task.name, open_file)) as writer:
-            skip_bad, done = task.writing.skip_bad, task.row.counts() if task.row else unseen()
-            written = write_samples(task.source, task.listing, writer, task.recode, skip_bad=skip_bad, done=done)
-            table = written.table.to_bytes()
-            if isinstance(writer, formats.TableWriter):
-                writer.keep_table(table)
-        open_file(aside / f"{task.name}{sample_table.SUFFIX}").write(table)
-    entries = _entries(aside, created, task)
-    crop_ready = written.crop_ready()
-    counted = crop_ready if crop_ready.ready > 0 or task.recode.crop_ready else None
-    return Shard(task.name, len(written.table), entries, tuple(written.skipped), (), counted, task.inputs)
+    def finish(self, written: WrittenSamples, recode: Recode, inputs: str = "") -> Shard:
+        """Adds the table of the samples, closes the files, and returns the shard's line of the manifest."""
+        table = written.table.to_bytes()
+        if isinstance(self.writer, formats.TableWriter):
+            self.writer.keep_table(table)
+        self.writer.close()
+        self._open_file(self._aside / f"{self._name}{sample_table.SUFFIX}").write(table)
+        self.close()
+        crop_ready = written.crop_ready()
+        counted = crop_ready if crop_ready.ready > 0 or recode.crop_ready else None
+        skipped = tuple(written.skipped)
+        return Shard(self._name, len(written.table), self._entries(), skipped, (), counted, inputs)
 
+    def _entries(self) -> tuple[File, ...]:
+        """Returns the files, the records first; those that other libraries wrote are read for their digest."""
+        aside, created, digest = self._aside, self._created, self._digest
+        names = sorted(str(path.relative_to(aside)) for path in aside.rglob("*") if path.is_file())
+        names.sort(key=lambda name: not name.startswith(self._name + self._format.SUFFIX))
+        return tuple(
+            File(
+                name,
+                (aside / name).stat().st_size,
+                # it is in the page cache, so blocks that fit a core's cache are the fastest
+                created[name].digest if name in created else files.digest_file(aside / name, digest, CACHED_BYTES),
+            )
+            for name in names
+        )
 
-def _writer(task: WriteTask, stem: Path, open_file: formats.OpenFile) -> formats.Writer:
-    container, schema = formats.import_format(task.format), task.listing.schema
-    if task.place is None or task.whole is None:
-        return container.Writer(stem, schema, open_file)
-    place = range(task.place.begin, task.place.end)
-    return cast(formats.PartFormat, container).PartWriter(task.whole, place, stem, schema, open_file)
-
-
-def _entries(aside: Path, created: dict[str, DigestingFile], task: WriteTask) -> tuple[File, ...]:
-    """Returns the shard's files, the records first; files that other libraries wrote are read for their digest."""
-    names = sorted(str(path.relative_to(aside)) for path in aside.rglob("*") if path.is_file())
-    suffix = formats.import_format(task.format).SUFFIX
-    names.sort(key=lambda name: not name.startswith(task.name + suffix))
-    entries = []
-    for name in names:
-        if name in created:
-            digest = created[name].digest
-        else:  # it is in the page cache, so blocks that fit a core's cache are the fastest
-            digest = files.digest_file(aside / name, task.writing.digest, CACHED_BYTES)
-        entries.append(File(name, (aside / name).stat().st_size, digest))
-    return tuple(entries)
+    def close(self) -> None:
+        """Closes the files; may be called twice."""
+        with self._opened:
+            self.writer.close()

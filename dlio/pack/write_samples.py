@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import attrgetter
 
 import numpy as np
@@ -17,7 +18,7 @@ from dlio.errors import SchemaError, SourceError
 from dlio.formats import GroupWriter, Writer
 from dlio.pack.inside import EVERY, Counts
 from dlio.pack.inspect.image_header import inspect_image, inspect_images
-from dlio.pack.listing.base import GroupReader, Listing, Source
+from dlio.pack.listing.base import GroupReader, Listing, SeveralReader, Source
 from dlio.pack.recode import KEEP, Recode
 from dlio.pack.upright import with_turned_targets
 
@@ -36,19 +37,23 @@ def write_samples(
         SchemaError: the format cannot hold a value.
         StorageError: the file system refused.
     """
-    written, prepared = WrittenSamples.none(listing.schema), _Preparing.of(source, listing, recode, skip_bad)
+    written = WrittenSamples.none(listing.schema)
+    prepared = Preparing.of(source.path, listing.schema, listing.image_fields, recode, skip_bad)
 
-    def write(index: int, get: Callable[[], Sample]) -> None:
+    def write(index: int, get: Callable[[], Sample | None]) -> bool:
+        """Returns False if there is no sample."""
         try:
-            sample, images = prepared(get())
+            if (found := get()) is None:
+                return False
+            sample, images = prepared(found)
             writer.write(sample)
         except (SourceError, SchemaError) as error:
             if not skip_bad:
                 raise
             written.skipped.append((listing.keys[index], str(error)))
         else:
-            written.table.append(sample)
-            written.images.update(images)
+            written.add_one(sample, images)
+        return True
 
     def write_group(index: int, group: SampleGroup) -> None:
         checked = prepared.group(group)
@@ -60,10 +65,14 @@ def write_samples(
 
     with source.reader(listing) as read:
         grouped = writer if isinstance(writer, GroupWriter) and isinstance(read, GroupReader) else None
+        several = read if isinstance(read, SeveralReader) else None
         index, noted, sizes = 0, 0, np.cumsum(listing.num_bytes)
         while index < len(listing):
             group = read.group(index) if grouped else None
-            if group is None:
+            if several is not None:
+                _drain(write, index, several.samples(index))
+                index += 1
+            elif group is None:
                 write(index, lambda: read(index))  # noqa: B023  called at once
                 index += 1
             else:
@@ -72,6 +81,12 @@ def write_samples(
             if index - noted >= EVERY:
                 done[:], noted = (index, sizes[index - 1]), index
     return written
+
+
+def _drain(write: Callable[[int, Callable[[], Sample | None]], bool], index: int, samples: Iterator[Sample]) -> None:
+    """Writes all samples of row `index`."""
+    while write(index, partial(next, samples, None)):
+        pass
 
 
 @dataclass(slots=True)
@@ -93,6 +108,11 @@ class WrittenSamples:
         """Returns this for no sample yet."""
         return cls(SampleTableBuilder(schema))
 
+    def add_one(self, sample: Sample, images: Sequence[_Image]) -> None:
+        """Adds a sample, with the kinds of its images."""
+        self.table.append(sample)
+        self.images.update(images)
+
     def add(self, group: SampleGroup) -> None:
         """Adds a group of images that were written as they are."""
         self.table.extend(group)
@@ -107,11 +127,11 @@ class WrittenSamples:
 
 
 @dataclass(frozen=True, slots=True)
-class _Preparing:
+class Preparing:
     """Checks and recodes each sample before it is written.
 
     Attributes:
-        source: the origin of the samples.
+        path: the origin of the samples, for messages.
         schema: the schema of the samples.
         image_fields: the fields with images.
         only_image: the only image field, if it holds one image that is packed unchanged; else None.
@@ -119,7 +139,7 @@ class _Preparing:
         skip_bad: whether bad samples are skipped.
     """
 
-    source: Source
+    path: object
     schema: Schema
     image_fields: tuple[str, ...]
     only_image: str | None
@@ -127,11 +147,10 @@ class _Preparing:
     skip_bad: bool
 
     @classmethod
-    def of(cls, source: Source, listing: Listing, recode: Recode, skip_bad: bool) -> _Preparing:
-        """Returns the preparation of a shard's samples."""
-        names, schema = listing.image_fields, listing.schema
+    def of(cls, path: object, schema: Schema, names: tuple[str, ...], recode: Recode, skip_bad: bool) -> Preparing:
+        """Returns the preparation of a shard's samples, whose fields `names` hold images."""
         is_simple = recode == KEEP and len(names) == 1 and schema[names[0]].is_scalar
-        return cls(source, schema, names, names[0] if is_simple else None, recode, skip_bad)
+        return cls(path, schema, names, names[0] if is_simple else None, recode, skip_bad)
 
     def group(self, group: SampleGroup) -> SampleGroup | None:
         """Returns a group to write, with the headers of its images; None if each sample has to be prepared alone."""
@@ -159,7 +178,7 @@ class _Preparing:
             if self.skip_bad:
                 raise
             advice = "repair or remove it, or leave such files out with --on-error skip"
-            raise SourceError(f"{self.source.path}: {sample.key!r}: {error}: {advice}") from None
+            raise SourceError(f"{self.path}: {sample.key!r}: {error}: {advice}") from None
 
     def _recoded(self, sample: Sample) -> tuple[Sample, Sequence[_Image]]:
         fields, info, recode = dict(sample.fields), sample.image_info, self.recode

@@ -65,7 +65,7 @@ def test_dlio_alone_prints_its_help(run):
     code, out, err = run()
     assert (code, err) == (0, "")
     assert out == run("--help")[1]
-    assert "Packs the images of SRC" in out
+    assert "Packs the samples of SRC" in out
 
 
 @pytest.mark.parametrize("verb", [name for names in VERBS.values() for name in names])

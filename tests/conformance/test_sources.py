@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import dlio
+from dlio.dataset.manifest import NAME
 from dlio.pack.listing.base import Source
 from dlio.sources import image_folder, names, open_source
 from dlio.testing.sources import SourceTests
@@ -137,6 +138,32 @@ def masks(folder: Path) -> Path:
     return folder
 
 
+def shards(folder: Path) -> Path:
+    with dlio.Writer(folder, format="webdataset", shard_size=1) as writer:
+        for number in range(3):
+            writer.write({"image": image(number), "label": number}, key=f"photo{number}")
+    for path in [folder / NAME, *folder.glob("*.samples.npz")]:
+        path.unlink()
+    return folder
+
+
+def npz(folder: Path) -> Path:
+    folder.mkdir()
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 4, 6, 3), "uint8")
+    np.savez(folder / "x.npz", images=pixels, labels=np.arange(5, dtype="int32"), score=np.arange(5.0))
+    return folder / "x.npz"
+
+
+def yolo(folder: Path) -> Path:
+    for name in ("images", "labels"):
+        (folder / name / "train").mkdir(parents=True)
+    for number in range(4):
+        (folder / "images" / "train" / f"{number}.jpg").write_bytes(image(number, "JPEG"))
+        (folder / "labels" / "train" / f"{number}.txt").write_text("1 0.5 0.5 0.25 0.5\n" * number)
+    (folder / "data.yaml").write_text("names: [cat, dog]\ntrain: images/train\n")
+    return folder
+
+
 #: By the name of a source, what makes an input that `--source auto` takes for it.
 INPUTS: dict[str, Callable[[Path], Path]] = {
     "archive": zip_file,
@@ -150,11 +177,14 @@ INPUTS: dict[str, Callable[[Path], Path]] = {
     "imagefolder": image_tree,
     "images": flat,
     "masks": masks,
+    "npz": npz,
+    "yolo": yolo,
     "voc": voc,
     "lmdb": database,
     "lst": of_lines(["{row}\t{row}\t{name}"], "train.lst"),
     "packed": packed,
     "parquet": parquet,
+    "shards": shards,
 }
 
 

@@ -64,11 +64,11 @@ def test_an_interrupted_pack_is_resumed(tmp_path):
 
 
 def test_several_sets_in_a_folder_ask_for_one(tmp_path):
-    for name in ("train-00000-of-00001", "test-00000-of-00001"):
+    for name in ("cats-00000-of-00001", "dogs-00000-of-00001"):
         write_old(tmp_path / f"{name}.parquet", table(0, 3))
     with pytest.raises(UsageError, match="--option match="):
         open_source(tmp_path).listing()
-    assert len(open_source(tmp_path, match="test-*").listing()) == 3
+    assert len(open_source(tmp_path, match="dogs-*").listing()) == 3
 
 
 def test_files_of_different_columns_are_refused(tmp_path):
@@ -145,6 +145,32 @@ def test_folders_of_the_datasets_library_are_packed(tmp_path):
     datasets.DatasetDict({"train": rows}).save_to_disk(tmp_path / "splits")
     with pytest.raises(UsageError, match="several splits"):
         open_source(tmp_path / "splits").listing()
+
+
+def test_a_repository_of_the_hub_is_packed_by_its_splits(tmp_path):
+    (tmp_path / "hf" / "data").mkdir(parents=True)
+    (tmp_path / "hf" / "README.md").write_text("# A data set")
+    for name, rows in {
+        "train-00000-of-00002": (0, 3),
+        "train-00001-of-00002": (3, 5),
+        "test-00000-of-00001": (5, 9),
+    }.items():
+        write_old(tmp_path / "hf" / "data" / f"{name}.parquet", table(*rows, ("image", "label")))
+    assert open_source(tmp_path / "hf").name == "parquet"
+    with pytest.raises(UsageError, match=r"holds the splits test, train: give one by --option split="):
+        open_source(tmp_path / "hf").listing()
+    with pytest.raises(UsageError, match=r"no split 'val', only test, train"):
+        open_source(tmp_path / "hf", split="val").listing()
+    dlio.pack(open_source(tmp_path / "hf", split="train"), tmp_path / "out", engine="serial")
+    assert [fields["image"] for _, fields in samples(tmp_path / "out")] == JPEGS[:5]
+
+
+def test_splits_that_were_saved_together_are_chosen(tmp_path):
+    write_saved(tmp_path / "saved" / "train", table(0, 3))
+    (tmp_path / "saved" / "dataset_dict.json").write_text('{"splits": ["train"]}')
+    with pytest.raises(UsageError, match=r"several splits: give one, such as --option split=train"):
+        open_source(tmp_path / "saved").listing()
+    assert len(open_source(tmp_path / "saved", split="train").listing()) == 3
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from dlio import executors, formats
 from dlio.cli import main
 from dlio.dataset.manifest import NAME, PARTIAL_NAME, read_partial
 from dlio.errors import SourceError, StorageError
+from dlio.io.digesting_file import DigestingFile
 from dlio.pack.sources.imagefolder import ImageFolder
 from dlio.pack.write import ASIDE
 from dlio.sources import image_folder
@@ -61,6 +62,14 @@ class TestFullDisk:
             with pytest.raises(StorageError, match=r"bytes free, 1,200,540 are needed: choose another folder"):
                 dlio.pack(image_folder(tmp_path / "in"), disk / "out", engine="serial")
             assert list((disk / "out").iterdir()) == []
+
+    @needs_root
+    def test_a_disk_that_takes_a_part_of_a_write_is_full_and_not_broken(self, tmp_path):
+        with small_disk(tmp_path / "disk", "size=1m") as disk:
+            file = DigestingFile(disk / "file", "xxh3-128")
+            with pytest.raises(StorageError, match="No space left"):
+                file.write(bytes(1 << 21))
+            file.close()  # else its error would hide the first
 
     @needs_root
     @pytest.mark.parametrize("name", formats.names())

@@ -54,6 +54,19 @@ def stored(s3: Any) -> dict[str, bytes]:
     return {name.removeprefix(f"{prefix}/"): s3.cat_file(name) for name in s3.find(prefix)}
 
 
+def numbered(number: int) -> dict[str, Any]:
+    return {"__key__": f"key {min(number, 8)}", "x": number}
+
+
+def test_a_bucket_gets_what_a_function_makes(s3: Any, tmp_path: Path) -> None:
+    for out in (OUT, tmp_path / "out"):
+        dlio.pack_items(numbered, range(8), out, num_shards=2, engine="serial")
+    assert stored(s3) == content(tmp_path / "out")
+    with pytest.raises(DlioError, match="two samples have the key 'key 8'"):
+        dlio.pack_items(numbered, range(10), "s3://bucket/sets/other", num_shards=2, engine="serial")
+    assert not s3.exists("bucket/sets/other/manifest.jsonl")
+
+
 def test_a_bucket_gets_what_a_folder_gets(s3: Any, photos: Path, tmp_path: Path) -> None:
     words = ["--format", "lmdb", "--num-shards", "3", "--workers", "2", "--quiet"]
     assert cli.main(["pack", str(photos), OUT, *words]) == cli.main(

@@ -133,7 +133,7 @@ def sources_page() -> str:
         "# Sources\n\n`dlio pack SRC OUT` recognises the kind of SRC. `--source NAME` names it, and `--option "
         "NAME=VALUE` sets an option of it. The functions are those of [dlio.sources](python/sources.md)."
     )
-    parts = [_documented(f"dlio.pack.sources.{name.replace('-', '_')}", name, "##") for name in sources.names()]
+    parts = [_documented(sources.load(name).__name__, name, "##") for name in sources.names()]
     calls = [_options_of(sources.load(name).open_source) for name in sources.names()]
     return "\n\n".join([head, *(f"{part}\n\n{call}" for part, call in zip(parts, calls, strict=True))]) + "\n"
 

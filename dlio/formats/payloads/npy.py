@@ -18,6 +18,7 @@ import numpy as np
 from dlio.dataset.schema import Array
 
 MAGIC = b"\x93NUMPY"
+HEAD_BYTES = 4096  # which hold the header of an array of numbers
 _HEADER = re.compile(
     rb"\{'descr': '([<>|=]?[biuf][0-9]{1,2})', 'fortran_order': (True|False), "
     rb"'shape': \((|[0-9]{1,19},|[0-9]{1,19}(?:, [0-9]{1,19}){1,31},?)\),? ?\} *\n"
@@ -54,6 +55,19 @@ def view(data: bytes | memoryview) -> Array:
         ValueError: `data` is not a `.npy` of numbers, or its size does not match its header.
     """
     file = memoryview(data)
+    dtype, shape, by_columns, ends = parse_head(file)
+    if math.prod(shape) * dtype.itemsize != len(file) - ends:
+        raise ValueError(f"the .npy has {len(file) - ends} bytes, expected {list(shape)} of {dtype}")
+    array = np.frombuffer(file[ends:], dtype=dtype)
+    return array.reshape(shape[::-1]).T if by_columns else array.reshape(shape)
+
+
+def parse_head(file: bytes | memoryview) -> tuple[np.dtype[np.generic], tuple[int, ...], bool, int]:
+    """Returns dtype, shape, whether columns come first, and where the array begins, of a `.npy` or its first bytes.
+
+    Raises:
+        ValueError: it is not a `.npy` of numbers.
+    """
     if bytes(file[:6]) != MAGIC or len(file) < 12 or file[6] not in (1, 2, 3):
         raise ValueError("the file is not a .npy")
     begins = 10 if file[6] == 1 else 12
@@ -63,10 +77,6 @@ def view(data: bytes | memoryview) -> Array:
         raise ValueError("the .npy has a damaged header, or holds something else than numbers")
     shape = tuple(int(dim) for dim in match[3].replace(b",", b" ").split())
     try:
-        dtype = np.dtype(match[1].decode())
+        return np.dtype(match[1].decode()), shape, match[2] == b"True", ends
     except TypeError as error:
         raise ValueError(f"the .npy has an unknown type: {error}") from None
-    if math.prod(shape) * dtype.itemsize != len(file) - ends:
-        raise ValueError(f"the .npy has {len(file) - ends} bytes, expected {list(shape)} of {dtype}")
-    array = np.frombuffer(file[ends:], dtype=dtype)
-    return array.reshape(shape[::-1]).T if match[2] == b"True" else array.reshape(shape)

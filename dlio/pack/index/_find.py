@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dlio import formats
 from dlio.dataset import manifest
+from dlio.dataset.location import shards_in
 from dlio.errors import CorruptRecordError, SourceError, UsageError
 from dlio.io import files
 from dlio.pack.index._layout import ListsShards, ShardLayout, load
@@ -48,7 +49,8 @@ def find_shards(root: Path, format: str, match: str | None = None) -> list[Found
             raise CorruptRecordError(path, f"{problem}: restore it, or move it away")
     if not found:
         matching = f" that match {match!r}" if match is not None else ""
-        raise SourceError(f"{root} holds no shards of this format{matching}: give the folder of the shards")
+        advice = shards_in(root) or "give the folder of the shards"
+        raise SourceError(f"{root} holds no shards of this format{matching}: {advice}")
     if match is None:
         check_one_set(root, [shard.name for shard in found])
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from os import PathLike
@@ -47,6 +47,7 @@ class Listing:
             without reading it, such as the time of the last change; None if unknown.
         refused: the entries of the input that cannot be packed, each with the reason.
         in_order: whether the samples can be read in this order only, since they lie in blocks that are read whole.
+        gives_several: whether a row gives any number of samples; the keys are then those of rows.
         left_out: in words, the files of the input that are not taken for images; '' for none.
     """
 
@@ -60,6 +61,7 @@ class Listing:
     refused: Sequence[tuple[str, str]] = ()
     left_out: str = ""
     in_order: bool = False
+    gives_several: bool = False
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -128,3 +130,11 @@ class SizedSource(Protocol):
         Raises:
             SourceError, CorruptRecordError, StorageError: as `Source.listing`.
         """
+
+
+@runtime_checkable
+class SeveralReader(Protocol):
+    """What a source's reader has if a row of its listing gives any number of samples (`Listing.gives_several`)."""
+
+    def samples(self, index: int) -> Iterator[Sample]:
+        """Yields the samples of row `index`, each with a key; raises as the source's function."""

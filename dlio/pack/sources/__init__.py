@@ -9,6 +9,7 @@ this folder, or give the dotted path of a module of another package as the sourc
     IS_GENERAL = True               optional; `auto` asks this source after the others
 
 A `_` in the module's name is `-` on the command line. A module of another package is used only if the user names it.
+The name of a format that `dlio index` knows is that of the source `shards` with this format, unless it is a source's.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from dlio.pack.listing.base import Source
 from dlio.urls import is_url, shown
 
 _LISTS = {".csv": "csv", ".tsv": "csv", ".lst": "lst", ".txt": "caffe-list"}  # what is read at URLs, by its suffix
+_OBJECTS = str(Path(__file__).parent / "objects")
 _OF_URLS = ("imagefolder", "packed", *_LISTS.values())
 
 
@@ -45,7 +47,12 @@ class RecognisingModule(Protocol):
 
 def names() -> list[str]:
     """Returns the names of dlio's own sources, sorted."""
-    return [name.replace("_", "-") for name in extensions.names(__path__)]
+    return [name.replace("_", "-") for name in extensions.names([*__path__, _OBJECTS])]
+
+
+def format_names() -> list[str]:
+    """Returns the names of formats whose shards the source `shards` reads, and which are no sources, sorted."""
+    return sorted({*extensions.names([str(Path(__file__).parents[1] / "index")])} - {*names()})
 
 
 def load(name: str) -> SourceModule:
@@ -54,7 +61,8 @@ def load(name: str) -> SourceModule:
     Raises:
         UsageError: there is no such source.
     """
-    return cast(SourceModule, extensions.load(name, "a source", __name__, names(), ["open_source"]))
+    package = f"{__name__}.objects" if name in extensions.names([_OBJECTS]) else __name__
+    return cast(SourceModule, extensions.load(name, "a source", package, names(), ["open_source"]))
 
 
 def open_source(path: str | Path, *, name: str = "auto", root: str | Path | None = None, **options: str) -> Source:
@@ -62,7 +70,8 @@ def open_source(path: str | Path, *, name: str = "auto", root: str | Path | None
 
     Args:
         path: a folder or a file, or the URL of class folders, of a list, or of a packed data set.
-        name: the kind of source, or the dotted path of its module; `auto` recognises dlio's own kinds.
+        name: the kind of source, a format of shards, or the dotted path of a source's module; `auto` recognises dlio's
+            own kinds.
         root: the folder that the paths in a list, or in an archive, start from; of a list also a URL.
         **options: the keywords of the source's function, as text.
 
@@ -70,6 +79,8 @@ def open_source(path: str | Path, *, name: str = "auto", root: str | Path | None
         StorageError: `path` cannot be read.
         UsageError: the source is unknown, it does not take the option or root, or `path` is not recognised.
     """
+    if name in format_names():
+        name, options = "shards", {"format": name, **options}
     if name != "auto":
         load(name)
     if names_url(path):

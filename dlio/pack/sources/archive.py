@@ -37,6 +37,7 @@ from dlio.pack.listing.keys import Keys
 from dlio.pack.listing.large import HEAD_BYTES, LARGE_BYTES, check_large
 from dlio.pack.prefetch import prefetching
 
+_LOOSE = "give the folder of the class folders by --root, or --source webdataset if these are its shards"
 ARCHIVES = (".tar", ".zip", *IMAGES)
 COMPRESSED_ARCHIVES = (".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")  # recognised to be refused by name
 
@@ -99,7 +100,7 @@ class Archive:
         """Refuses names outside of class folders and repeated names; returns their numbers."""
         reasons = dict.fromkeys(Keys.of(names).repeated(), "is in the archive twice: make the archive again")
         loose = [row for row, name in enumerate(names) if "/" not in name]
-        reasons |= dict.fromkeys(loose, "is not in a class folder: give the folder of the class folders by --root")
+        reasons |= dict.fromkeys(loose, f"is not in a class folder: {_LOOSE}")
         refused += [(names[row], f"{self.path}: {names[row]!r} {reasons[row]}") for row in sorted(reasons)]
         return frozenset(reasons)
 

@@ -33,14 +33,15 @@ _MAX_STATE_BYTES = 16 << 20
 _MARK, _FRAME_BYTES = 0xFFFFFFFF, 8  # before each message: this, and the size of its metadata
 
 
-def arrow(path: str | Path, columns: str = "") -> Arrow:
+def arrow(path: str | Path, columns: str = "", split: str = "") -> Arrow:
     """Returns the rows of a data set that was saved to the folder `path`.
 
     Args:
         path: the folder.
         columns: the fields to take, with commas between them; by default all.
+        split: the split to take of several that were saved together, such as `train`.
     """
-    return Arrow(Path(path).absolute(), tuple(filter(None, columns.split(","))))
+    return Arrow(Path(path, split).absolute(), tuple(filter(None, columns.split(","))))
 
 
 open_source = arrow
@@ -61,7 +62,7 @@ class Arrow:
 
     def _files(self) -> list[Path]:
         if (self.path / _SPLITS).is_file():
-            raise UsageError(f"{self.path} holds several splits: give the folder of one, such as {self.path}/train")
+            raise UsageError(f"{self.path} holds several splits: give one, such as --option split=train")
         path = self.path / STATE
         try:
             state = json.loads(read_regular(path, _MAX_STATE_BYTES))

@@ -2,11 +2,13 @@
 
 A file is read in batches of about 4 MiB, so that a worker holds these and a page of each column, whatever the size of a
 row group. Columns become fields as `dlio.formats.payloads.arrow` says: encoded images, labels with class names,
-numbers, text, lists.
+numbers, text, lists. A folder may be a repository of the hub: its files lie in `data`, and their names begin with the
+split, as in `train-00000-of-00002.parquet`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -16,13 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlio.dataset.schema import Sample
-from dlio.errors import SourceError
+from dlio.errors import SourceError, UsageError
 from dlio.formats.layouts.parquet import ParquetFile, leaf
 from dlio.formats.payloads.arrow import ArrowColumn
 from dlio.io.files import storage_errors
 from dlio.io.random_access import RandomAccessFile
 from dlio.pack.listing.arrow_rows import Columns, arrow_listing, arrow_reader
 from dlio.pack.listing.base import Listing
+from dlio.pack.listing.classes import SPLITS
 from dlio.pack.listing.file_sets import check_one_set, natural_order
 
 if TYPE_CHECKING:
@@ -30,17 +33,20 @@ if TYPE_CHECKING:
 
 SUFFIX = ".parquet"
 _LOOKS = 1000  # at names of a folder
+_DATA = "data"  # the folder of the files in a repository
+_SPLIT = re.compile(r"([A-Za-z_]+)(?:-[0-9].*)?\.parquet")
 
 
-def parquet(path: str | Path, match: str = "", columns: str = "") -> Parquet:
-    """Returns the rows of a Parquet file, or of all Parquet files in a folder.
+def parquet(path: str | Path, match: str = "", columns: str = "", split: str = "") -> Parquet:
+    """Returns the rows of a Parquet file, or of all Parquet files in a folder or in its folder `data`.
 
     Args:
         path: the file or the folder.
         match: a pattern of the names to take, such as `train-*`; by default all, which must then be one set.
         columns: the fields to take, with commas between them; by default all.
+        split: the split to take, if files are named after several, such as `train`.
     """
-    return Parquet(Path(path).absolute(), match, tuple(filter(None, columns.split(","))))
+    return Parquet(Path(path).absolute(), match, tuple(filter(None, columns.split(","))), split)
 
 
 open_source = parquet
@@ -49,8 +55,12 @@ open_source = parquet
 def recognises(path: Path) -> bool:
     """Returns whether `path` is a Parquet file, or a folder that has one among its first entries."""
     if path.is_dir():
-        return any(entry.suffix == SUFFIX for entry in islice(path.iterdir(), _LOOKS))
+        return any(each.suffix == SUFFIX for folder in _folders(path) for each in islice(folder.iterdir(), _LOOKS))
     return path.suffix == SUFFIX and path.is_file()
+
+
+def _folders(path: Path) -> list[Path]:
+    return [folder for folder in (path, path / _DATA) if folder.is_dir()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +70,34 @@ class Parquet:
     path: Path
     match: str = ""
     columns: tuple[str, ...] = ()
+    split: str = ""
     name: str = "parquet"
 
     def _files(self) -> list[Path]:
         if not self.path.is_dir():
             return [self.path]
         with storage_errors("list", self.path):
-            found = sorted((path for path in self.path.iterdir() if path.suffix == SUFFIX), key=natural_order)
-        taken = [path for path in found if not self.match or fnmatchcase(path.name, self.match)]
+            self.path.stat()
+            listed = [[path for path in folder.iterdir() if path.suffix == SUFFIX] for folder in _folders(self.path)]
+        found = sorted(next(filter(None, listed), []), key=natural_order)
+        taken = self._of_split([path for path in found if not self.match or fnmatchcase(path.name, self.match)])
         if not taken:
             matching = f" that match {self.match!r}" if self.match else ""
             raise SourceError(f"{self.path} holds no Parquet files{matching}: give the folder of the files")
         if not self.match:
             check_one_set(self.path, [path.name for path in taken], "--option match=")
         return taken
+
+    def _of_split(self, found: list[Path]) -> list[Path]:
+        """Returns the files of the split; raises UsageError if it must be given, or is not there."""
+        splits = dict.fromkeys(match[1] for path in found if (match := _SPLIT.fullmatch(path.name)))
+        if self.split and self.split not in splits:
+            raise UsageError(
+                f"{self.path} has no split {self.split!r}, only {', '.join(splits) or 'files without one'}"
+            )
+        if not self.split and not self.match and len(splits) > 1 and set(splits) & SPLITS:
+            raise UsageError(f"{self.path} holds the splits {', '.join(splits)}: give one by --option split=")
+        return [path for path in found if not self.split or path.name.startswith((f"{self.split}-", f"{self.split}."))]
 
     def listing(self) -> Listing:
         """Returns all rows in the order of the files' names."""

@@ -1,0 +1,1 @@
+"""Sources of images with boxes or masks: modules as those of `dlio.pack.sources`."""
