@@ -1,10 +1,8 @@
-"""One shard written by many workers: the same bytes however it was written, killed, damaged, or refused."""
+"""One shard written by many workers: the same bytes from any number of workers, and what is refused."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import signal
 import tarfile
 import zipfile
 from dataclasses import dataclass
@@ -17,58 +15,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dlio
-from dlio.dataset.manifest import NAME, PARTIAL_NAME, Manifest, read_partial
-from dlio.errors import SourceError, StorageError, UsageError
-from dlio.io import files
-from dlio.pack.inspect.verify import Damage, verify
+from dlio.dataset.manifest import NAME
+from dlio.errors import SourceError, UsageError
 from dlio.pack.listing import image_files
 from dlio.pack.parts import plan
 from dlio.pack.plan import ShardPlan
 from dlio.pack.recode import Recode
-from dlio.pack.resume import PartialManifest
 from dlio.pack.sources import open_source
 from dlio.pack.sources.imagefolder import ImageFolder
 from dlio.pack.write import ASIDE
-from dlio.testing.images import make_image_folder
-from tests.helpers.forked import run_until
-from tests.helpers.packing import content, samples, stop_after
+from tests.helpers.packing import content, samples
+from tests.helpers.parts import IMAGE, damage, pack_one
 from tests.helpers.squashfs import loop_mount, needs, squash, squashfuse, unsquashed
-
-ONE = {"format": "squashfs", "num_shards": 1}
-IMAGE = "shard-000000.sqsh"
-
-
-@pytest.fixture(autouse=True)
-def small_parts(monkeypatch):
-    monkeypatch.setattr(plan, "PART_BYTES", 100_000)
-
-
-@pytest.fixture
-def photos(tmp_path) -> Path:
-    """36 BMPs of 4 to 13 kB in three classes: four parts."""
-    for number in range(3):
-        make_image_folder(tmp_path / "photos", {f"class {number}": 12}, width=20 + 24 * number, height=64, kind="BMP")
-    return tmp_path / "photos"
-
-
-def pack_one(source, out: Path, **options):
-    return dlio.pack(source, out, **(ONE | {"engine": "serial"} | options))
-
-
-@pytest.fixture
-def whole(photos, tmp_path) -> dict:
-    """What a run that nothing stopped has written."""
-    pack_one(photos, tmp_path / "whole", shuffle=1)
-    return content(tmp_path / "whole")
-
-
-def damage(out: Path) -> list[Damage]:
-    return verify(Manifest.load(out), workers=1)
-
-
-def parts_listed(out: Path) -> list[str]:
-    """Returns the finished parts of a stopped run."""
-    return [shard.name for shard in read_partial(out).shards]
 
 
 def test_any_number_of_workers_writes_the_same_shard(photos, tmp_path, whole):
@@ -115,85 +73,6 @@ def test_squashfuse_gives_the_files_of_all_parts(photos, tmp_path):
 def test_the_kernel_gives_the_files_of_all_parts(photos, tmp_path):
     with loop_mount(pack_one(photos, tmp_path / "out").root / IMAGE, tmp_path / "mount") as folder:
         assert visible(folder) == content(photos)
-
-
-@pytest.mark.parametrize("done", [0, 1, 3])
-def test_a_stopped_run_continues_with_the_parts_that_are_left(done, photos, tmp_path, whole):
-    out, reported = tmp_path / "out", []
-    with pytest.raises(KeyboardInterrupt):
-        pack_one(photos, out, shuffle=1, report=stop_after(done))
-    assert {path.name for path in out.iterdir()} >= {ASIDE, PARTIAL_NAME}
-    assert not (out / IMAGE).exists()
-    listed = parts_listed(out)
-    states = {name: (out / f"{name}.samples.npz").stat().st_ino for name in listed}
-    started = []
-    pack_one(photos, out, shuffle=1, report=reported.append, started=lambda *_: started.append(len(reported)))
-    assert len(states) >= done
-    assert started == [len(listed)], "parts of the first run were packed again"
-    assert content(out) == whole
-
-
-@pytest.mark.parametrize(("call", "when"), [("fsync", 3), ("fsync", 16), ("rename", 9), ("rename", 10), ("rename", 11)])
-def test_a_run_killed_in_a_system_call_continues(call, when, photos, tmp_path, whole):
-    out = tmp_path / "out"
-    assert run_until(call, when, lambda: pack_one(photos, out, shuffle=1)) == -signal.SIGKILL
-    assert not (out / NAME).exists()
-    pack_one(photos, out, shuffle=1)
-    assert content(out) == whole
-
-
-@pytest.mark.parametrize("engine", ["serial", "processes"])
-def test_the_bytes_of_a_part_are_on_the_disk_before_it_is_listed(engine, photos, tmp_path, monkeypatch):
-    seen, sync_file, append = [], files.sync_file, PartialManifest.append
-
-    def listed(partial, shard):
-        seen.append(shard.name)
-        append(partial, shard)
-
-    monkeypatch.setattr(files, "sync_file", lambda path: seen.append(path.name) or sync_file(path))
-    monkeypatch.setattr(PartialManifest, "append", listed)
-    pack_one(photos, tmp_path / "out", engine=engine, workers=None if engine == "serial" else 1)
-    parts = [name for name in seen if ".part-" in name and not name.endswith(".npz")]
-    assert len(parts) == 4
-    for part in parts:
-        before = seen[: seen.index(part)]
-        assert before[before.index(f"{part}.files.npz") - 1] == IMAGE
-
-
-def test_a_published_file_that_is_not_listed_is_not_packed_again(photos, tmp_path, whole):
-    out, reported = tmp_path / "out", []
-    with pytest.raises(KeyboardInterrupt):
-        pack_one(photos, out, shuffle=1, report=stop_after(3))
-    (out / ASIDE / IMAGE).rename(out / IMAGE)
-    parts = len(parts_listed(out))
-    pack_one(photos, out, shuffle=1, report=reported.append, started=lambda *_: reported.clear())
-    assert len(reported) == 4 - parts
-    assert content(out) == whole
-
-
-def test_parts_whose_file_was_removed_are_packed_again(photos, tmp_path, whole):
-    out = tmp_path / "out"
-    with pytest.raises(KeyboardInterrupt):
-        pack_one(photos, out, shuffle=1, report=stop_after(2))
-    shutil.rmtree(out / ASIDE)
-    pack_one(photos, out, shuffle=1)
-    assert content(out) == whole
-
-
-def test_bytes_that_the_disk_lost_are_found_and_packed_again(photos, tmp_path, whole):
-    out = tmp_path / "out"
-    with pytest.raises(KeyboardInterrupt):
-        pack_one(photos, out, shuffle=1, report=stop_after(2))
-    with (out / ASIDE / IMAGE).open("r+b") as file:
-        file.seek((64 << 10) + 5000)
-        file.write(bytes(4000))
-    with pytest.raises(
-        StorageError, match=r"shard-000000\.sqsh is damaged: bytes 65,536 to .* \(1 of 4 parts\): run the same"
-    ):
-        pack_one(photos, out, shuffle=1)
-    assert not (out / IMAGE).exists()
-    pack_one(photos, out, shuffle=1)
-    assert content(out) == whole
 
 
 def test_a_file_that_grew_since_it_was_listed_is_an_error(photos, tmp_path):
@@ -263,27 +142,6 @@ def test_another_format_is_written_by_one_worker(photos, tmp_path):
     reported = []
     dlio.pack(photos, tmp_path / "out", num_shards=1, engine="serial", report=reported.append)
     assert [shard.name for shard in reported] == ["shard-000000"]
-
-
-def test_other_inputs_begin_the_parts_again(photos, tmp_path):
-    out = tmp_path / "out"
-    with pytest.raises(KeyboardInterrupt):
-        pack_one(photos, out, report=stop_after(3))
-    changed = photos / "class 0" / "0000.bmp"
-    data = bytearray(changed.read_bytes())
-    data[-1] ^= 1
-    changed.write_bytes(data)
-    os.utime(changed, (1, 1))
-    pack_one(photos, out)
-    assert dict(samples(out))["class 0/0000.bmp"]["image"] == bytes(data)
-
-
-def test_another_data_set_replaces_an_unfinished_one(photos, tmp_path, whole):
-    out = tmp_path / "out"
-    with pytest.raises(KeyboardInterrupt):
-        pack_one(photos, out, report=stop_after(2))
-    pack_one(photos, out, shuffle=1, overwrite=True)
-    assert content(out) == whole
 
 
 def test_new_samples_are_appended_as_one_image(photos, tmp_path):
