@@ -11,7 +11,7 @@ import pytest
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, UsageError
-from dlio.images import CutMix, Mixup, RandomChoice, RandomResizedCrop, Resize, TrivialAugmentWide
+from dlio.images import CutMix, Mixup, RandomChoice, RandomResizedCrop, RandomVerticalFlip, Resize, TrivialAugmentWide
 from dlio.loaders import batches, jax, keras, tensorflow
 from dlio.loaders import torch as torch_loaders
 from dlio.loaders.dataset import PackedSamples
@@ -148,6 +148,19 @@ def test_what_cannot_be_mixed_is_named_with_two_ways_out(detection: Path, tmp_pa
     with pytest.raises(CorruptRecordError, match="sample '2': its class index 2 is none of 0 to 1"):
         batches.make(samples, [1, 2], 0)
     samples.close()
+
+
+def test_boxes_move_with_augmentation_in_batches(detection: Path) -> None:
+    """Upside down: the boxes of a plain batch, mirrored at its middle."""
+    names = ("image", "boxes", "labels")
+    plain = PackedSamples(detection, Resize((16, 24)), fields=names)
+    turned = PackedSamples(detection, [Resize((16, 24)), RandomVerticalFlip(1.0)], fields=names)
+    before, after = batches.make(plain, range(12), 0), batches.make(turned, range(12), 0)
+    assert np.array_equal(after["image"], before["image"][:, :, ::-1])
+    for given, found in zip(before["boxes"], after["boxes"], strict=True):
+        assert np.array_equal(found, np.stack([given[:, 0], 16 - given[:, 3], given[:, 2], 16 - given[:, 1]], axis=1))
+    plain.close()
+    turned.close()
 
 
 def test_boxes_are_padded_with_their_number_in_every_loader(detection: Path) -> None:

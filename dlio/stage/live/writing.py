@@ -40,10 +40,6 @@ class Buffers:
         """Has memory used again."""
         self._free.append(buffer)
 
-    def forget(self) -> None:
-        """Returns the memory that nobody uses to the system."""
-        self._free.clear()
-
 
 def write_range(path: Path, begin: int, data: memoryview, *, is_cached: bool) -> None:
     """Writes a range of an unfinished file, through the page cache or, where the file system can, past it.
