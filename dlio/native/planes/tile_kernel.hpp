@@ -23,6 +23,9 @@ class PlaneReader {
     const unsigned shift = position_ & 7;
     std::uint64_t bits;
     std::memcpy(&bits, at, sizeof bits);
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+    bits = __builtin_bswap64(bits);
+#endif
     return bits >> shift | std::uint64_t{at[8]} << 1 << (63 - shift);
   }
   DLIO_KERNEL void drop(unsigned num_bits) noexcept { position_ += num_bits; }
