@@ -102,8 +102,15 @@ DLIO_KERNEL inline std::uint64_t read_level(PlaneReader& reader, int level, cons
   for (int i = 0; i < n; ++i) {
     BlockPlanes& planes = state.planes[i];
     const std::uint64_t set = state.set[i];
-    planes.bit[level - 1] |= take(reader, set);
-    const std::uint64_t next = next_level(reader, set, all[classes[i]]);
+    const std::uint64_t asked = set & ~all[classes[i]];
+    const unsigned num_raw = Bits::count(set), num_asked = Bits::count(asked);
+    const std::uint64_t bits = reader.peek();
+    planes.bit[level - 1] |= Bits::deposit(bits, set);
+    reader.drop(num_raw);
+    // Both nearly always come with one reading of 64 bits.
+    const std::uint64_t rest = __builtin_expect(num_raw + num_asked > 64, 0) ? reader.peek() : bits >> (num_raw & 63);
+    const std::uint64_t next = Bits::deposit(rest, asked) | (set & ~asked);
+    reader.drop(num_asked);
     planes.bit[level] = set & ~next;
     state.set[i] = next;
     any |= next;
