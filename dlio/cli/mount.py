@@ -33,8 +33,8 @@ def mount(args: argparse.Namespace) -> int:
     """Runs COMMAND, which sees all images of the SquashFS data set DATASET as one folder DIR; needs no root.
 
     Uses the copy that is staged on this node, if there is one. Only COMMAND and what it starts see the folder; it is
-    unmounted when COMMAND ends. The exit code is that of COMMAND. Needs squashfuse, /dev/fuse and user namespaces; without
-    these fusermount3 and, for several images, fuse-overlayfs: then the user's other processes see the folder too.
+    unmounted when COMMAND ends. The exit code is that of COMMAND. Needs squashfuse, /dev/fuse and user namespaces.
+    Without namespaces it takes fusermount3 and, for several images, fuse-overlayfs; other processes see the folder then.
     """
     planned = Mount.of(args.dataset, args.folder)
     if args.print:
