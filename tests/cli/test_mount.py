@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -112,6 +113,13 @@ def test_the_lines_for_container_engines_are_printed(run, squashed, tmp_path):
     assert f"-B {image}:{folder}:image-src=/" in out
     assert f'"{image}:{folder}:sqsh"' in out
     assert not (tmp_path / "here").exists()
+
+
+def test_the_copy_that_is_staged_on_the_node_is_taken(run, squashed, tmp_path):
+    copy = dlio.stage(squashed, tmp_path / "ssd")
+    code, out, _ = run("mount", squashed, tmp_path / "here", "--print", "--json")
+    assert code == 0
+    assert json.loads(out)["images"] == [str(copy / f"shard-00000{number}.sqsh") for number in range(3)]
 
 
 @pytest.fixture
