@@ -116,7 +116,7 @@ def test_the_lines_for_container_engines_are_printed(run, squashed, tmp_path):
 
 
 def test_the_copy_that_is_staged_on_the_node_is_taken(run, squashed, tmp_path):
-    copy = dlio.stage(squashed, tmp_path / "ssd")
+    copy = dlio.stage(squashed, tmp_path / "ssd").root
     code, out, _ = run("mount", squashed, tmp_path / "here", "--print", "--json")
     assert code == 0
     assert json.loads(out)["images"] == [str(copy / f"shard-00000{number}.sqsh") for number in range(3)]
