@@ -78,7 +78,7 @@ std::size_t cost_of(const Coefficients& all, const Mcu& mcu, const Preset& prese
 // Chooses by a sample of the MCUs: the preset that takes the fewest bits, and the narrowest tiles whose heads and sizes
 // count little.
 Coding choose_coding(const Coefficients& all, const Mcu& mcu) noexcept {
-  constexpr std::size_t kSample = 200, kTileBits = 8 * 300, kMinPixels = 64;
+  constexpr std::size_t kSample = 100, kTileBits = 2400, kMinPixels = 64;
   const std::size_t num_mcus = all.num_blocks / static_cast<std::size_t>(mcu.num_blocks);
   const std::size_t step = num_mcus / kSample + 1;
   Coding coding{0, 0};
@@ -89,7 +89,7 @@ Coding choose_coding(const Coefficients& all, const Mcu& mcu) noexcept {
     smallest = cost;
     coding.preset = static_cast<std::uint8_t>(number);
   }
-  const std::size_t mcu_bits = smallest / ((num_mcus + step - 1) / step);
+  const std::size_t mcu_bits = smallest / std::max<std::size_t>(1, (num_mcus + step - 1) / step);
   std::uint32_t tile_mcus = static_cast<std::uint32_t>(kMinPixels) / (8 * mcu.horizontal);
   while (tile_mcus < kMaxTileMcus && tile_mcus * mcu_bits < kTileBits) tile_mcus *= 2;
   coding.tile_mcus = static_cast<std::uint8_t>(tile_mcus);

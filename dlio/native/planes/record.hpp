@@ -38,7 +38,7 @@ struct Record {
   Bytes trailer;  // what follows the entropy-coded data
   Bytes tiles;
   Frame frame;  // of the header; its restart interval is the original's
-  Mcu mcu;
+  Mcu mcu{};
   std::uint32_t tile_mcus;
   std::vector<std::uint32_t> begins;  // of the tiles within `tiles`, and the end of the last one
 

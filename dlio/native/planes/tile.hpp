@@ -12,7 +12,7 @@
 
 namespace dlio {
 
-constexpr int kBlockSize = 64;
+constexpr std::ptrdiff_t kBlockSize = 64;
 constexpr int kMaxTileBlocks = static_cast<int>(kMaxTileMcus) * kMaxMcuBlocks;
 
 // Levels of magnitude that have bits; what is beyond the last one has a byte.

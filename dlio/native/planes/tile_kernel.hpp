@@ -52,8 +52,8 @@ DLIO_KERNEL inline std::uint64_t take(PlaneReader& reader, std::uint64_t set) no
 // Reads the offsets of the first coefficients. Returns false where one has too many bits.
 DLIO_KERNEL inline bool read_dc(PlaneReader& reader, const std::uint8_t* heads, const TileShape& shape,
                                 TileState& state) noexcept {
-  std::int32_t smallest[kMaxComponents];
-  unsigned num_bits[kMaxComponents];
+  std::int32_t smallest[kMaxComponents] = {};
+  unsigned num_bits[kMaxComponents] = {};
   for (int c = 0; c < shape.mcu->num_components; ++c) {
     const std::int32_t head = heads[2 * c] | heads[2 * c + 1] << 8;
     smallest[c] = (head >> 4) + kMinDc;
@@ -155,7 +155,7 @@ DLIO_KERNEL inline bool decode_tile_with_kernel(TileBytes tile, const TileShape&
   const std::size_t heads = 2 * static_cast<std::size_t>(shape.mcu->num_components);
   const std::size_t fixed = heads + (static_cast<std::size_t>(n) + 1) / 2;
   if (tile.size < fixed) return false;
-  std::uint8_t classes[kMaxTileBlocks];
+  std::uint8_t classes[kMaxTileBlocks] = {};
   for (int block = 0; block < n; block += shape.mcu->num_blocks) {
     for (int i = 0; i < shape.mcu->num_blocks; ++i) classes[block + i] = shape.mcu->component[i] > 0;
   }

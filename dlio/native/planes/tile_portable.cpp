@@ -34,7 +34,7 @@ struct Bits {
   static std::uint64_t counts(std::uint64_t set) noexcept {
     set -= set >> 1 & 0x55 * kEachByte;
     set = (set & 0x33 * kEachByte) + (set >> 2 & 0x33 * kEachByte);
-    return (set + (set >> 4) & 0x0F * kEachByte) * kEachByte;
+    return ((set + (set >> 4)) & 0x0F * kEachByte) * kEachByte;
   }
   // Each byte of the set finds its bits without those before it: they do not wait for each other.
   static std::uint64_t deposit(std::uint64_t bits, std::uint64_t set) noexcept {

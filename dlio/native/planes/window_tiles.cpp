@@ -38,7 +38,7 @@ boolean decode_mcu(j_decompress_ptr jpeg, JBLOCKROW* out) {
   }
   if (out == nullptr || column >= decoder.num_columns) return TRUE;
   if (tile != decoder.tile) {
-    decoder.blocks = decoder.reader->read(tile);
+    decoder.blocks = decoder.reader ? decoder.reader->read(tile) : nullptr;
     decoder.tile = tile;
     if (decoder.blocks == nullptr) {
       ErrorTrap::fail(reinterpret_cast<j_common_ptr>(jpeg), Status::damaged,
