@@ -131,6 +131,7 @@ void decode_window(Bytes jpeg, const Frame& frame, const Request& request, const
 Bytes region_header(const Record& record, const Box& region, Workspace& work) {
   const Bytes header = full_header(record, work.header);
   const std::optional<Frame> frame = parse_frame(header);  // its offsets are others where the tables were cut out
+  if (!frame) throw JpegError(Status::broken, "decode-ready record: its header does not take the standard tables");
   std::uint8_t* const bytes = work.window.bytes.at_least(header.size);
   return {bytes, static_cast<std::size_t>(append_header(header, *frame, region, bytes) - bytes)};
 }
