@@ -60,7 +60,7 @@ def pack(workload: Workload, data: Path) -> Path:
         packed.mkdir(exist_ok=True)
         for file in (data / "train").glob("*.tfrecord"):
             (packed / file.name).symlink_to(file.resolve())
-        dlio.index(packed, "tfrecord")
+        dlio.index(packed, format="tfrecord")
     elif workload.format == "npz":
         with dlio.Writer(packed, schema={"volume": "uint8[?,?,?]"}) as writer:
             for file in sorted((data / "train").glob("*.npz")):
