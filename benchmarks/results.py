@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -140,7 +141,6 @@ def _machine() -> dict[str, Any]:
 
 
 def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return ""
+    """Returns the version of a package of this environment, or of the peers in it (see tools/setup.sh)."""
+    path = [*sys.path, str(Path(sys.prefix, "peers"))]
+    return next((found.version for found in metadata.distributions(name=name, path=path)), "")
