@@ -264,7 +264,7 @@ def test_values_of_another_kind_are_refused_by_name(packed: Manifest) -> None:
     dataset = PackedDataset(packed, Resize(16))
     with pytest.raises(UsageError, match="shuffle='yes': expected True"):
         DataLoader(dataset, 4, "yes")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="timeout=3, num_threads=0: expected both above 0"):
+    with pytest.raises(UsageError, match="timeout=3, num_workers=0: expected both above 0"):
         DataLoader(dataset, 4, timeout=3)
 
 
