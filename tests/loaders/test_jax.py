@@ -48,6 +48,17 @@ def test_batches_are_those_of_every_loader(packed: Manifest) -> None:
     loader.close()
 
 
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_the_last_batch_is_filled_with_samples_of_its_own(packed: Manifest, lanes: int) -> None:
+    words: dict[str, Any] = {"transform": Resize(16), "shuffle": True, "lanes": lanes}
+    wanted, made = list(Loader(packed, 6, **words)), list(DataLoader(packed, 6, **words))
+    assert len(made) == len(wanted) and {images.shape for images, _ in made} == {(6, 16, 16, 3)}
+    for (images, labels), batch in zip(made, wanted, strict=True):
+        size = len(batch["label"])
+        assert np.array_equal(images[:size], batch["image"]) and np.array_equal(labels[:size], batch["label"])
+        assert set(numbers([[images[size:]]])) <= set(numbers([batch])) and (size == 6 or batch is wanted[-1])
+
+
 def test_masks_move_with_their_images(tmp_path: Path) -> None:
     mask = encoded(Image.fromarray(np.arange(1200, dtype="uint8").reshape(30, 40), "L"), "PNG")
     fields = {"image": image(1, width=40, height=30), "mask": mask}

@@ -101,6 +101,10 @@ def test_epochs_of_fewer_steps_go_on_where_they_were_stopped(fitted: Any) -> Non
     assert runs[2]["trained"] == ["1.0", "validated", "2.0", "2.1", "2.2", "2.3", "validated"]
 
 
+def test_a_data_set_of_one_batch_keeps_its_first_epoch_though_keras_builds_the_model_with_it(fitted: Any) -> None:
+    assert fitted["small"] == ["0.0", "1.0"]
+
+
 def test_without_a_transform_images_are_bytes(fitted: Any) -> None:
     assert fitted["encoded"] == ["bytes"] * 4
 

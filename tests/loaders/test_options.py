@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
@@ -27,6 +28,7 @@ LOADERS: dict[str, Callable[..., Any]] = {
     "keras": keras.PackedPyDataset,
     "jax": jax.DataLoader,
 }
+ROOT = Path(__file__).parents[2]
 DEFAULTS = {field.name: field.default for field in fields(Options)}
 BY_SHARDING = {"rank", "world_size"}  # JAX' sharding says which rows a process holds
 
@@ -49,6 +51,13 @@ def test_every_loader_has_the_words_of_the_table(name: str) -> None:
     documented = (loader.__init__ if inspect.isclass(loader) else loader).__doc__ or ""
     assert not [word for word in wanted if not re.search(rf"^ +(\w+, )*{word}(, \w+)*: ", documented, re.MULTILINE)]
     assert "**words" not in documented
+
+
+def test_the_documents_have_the_table() -> None:
+    _, _, section = (ROOT / "docs" / "loaders.md").read_text().partition("\n## The words of all loaders\n")
+    rows = re.findall(r"^\| (`.*?`) \| (\S+) \|", section.partition("\n## ")[0], re.MULTILINE)
+    found = {word.strip("`"): default for words, default in rows for word in words.split(", ")}
+    assert {word: found[word] for word in DEFAULTS} == {word: str(value) for word, value in DEFAULTS.items()}
 
 
 def test_what_opens_samples_has_the_same_words() -> None:

@@ -53,9 +53,17 @@ def epochs_and_steps() -> dict[str, Any]:
         model.fit(wrong, epochs=3, steps_per_epoch=4, verbose=0, shuffle=False)
     except UsageError as error:
         problem = str(error)
-    for batches in (late, stepped, validation, wrong):
+    small = Recorded(DATA, 41, transform=Resize(16), end="mask")
+    model.fit(small, epochs=2, verbose=0, shuffle=False)
+    for batches in (late, stepped, validation, wrong, small):
         batches.close()
-    return {"late": late.seen, "stepped": stepped.seen, "problem": problem, "validated": validation.epoch}
+    return {
+        "late": late.seen,
+        "stepped": stepped.seen,
+        "problem": problem,
+        "small": sorted(small.seen),
+        "validated": validation.epoch,
+    }
 
 
 class Stop(keras.callbacks.Callback):
