@@ -85,6 +85,12 @@ def test_a_run_that_is_stopped_in_mid_epoch_goes_on_with_the_next_batch(fitted: 
     assert found["left"] == ["3-0.weights.h5", "resume.json"] == whole["left"]
 
 
+def test_a_state_may_be_loaded_by_hand_and_later_epochs_are_whole(fitted: Any) -> None:
+    seen = fitted["whole"]["runs"][0]["seen"]
+    expected = [seen[f"{epoch}.{step}"] for epoch in range(2) for step in range(STEPS)]
+    assert trained(fitted["by hand"], 0) == expected[4:]
+
+
 def test_a_run_that_is_saved_by_epochs_begins_its_epoch_again(fitted: Any) -> None:
     seen, found = fitted["whole"]["runs"][0]["seen"], fitted["by epoch"]
     expected = [seen[f"1.{step}"] for step in range(STEPS)]
