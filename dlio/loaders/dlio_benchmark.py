@@ -66,7 +66,8 @@ class DataLoader(BaseDataLoader):  # type: ignore[misc]
             shuffle=bool(shuffles - {str(Shuffle.OFF), "False"}),
             seed=args.seed,
             rank_and_size=lambda: (args.my_rank, args.comm_size),
-            num_threads=args.read_threads,
+            num_workers=args.read_threads,
+            end="drop",
             prefetch=args.prefetch_size or 2,
         )
 
