@@ -1,5 +1,7 @@
 """One process of a job that stages, `broadcast_rank.py DATASET DEST LOG [FAULT]`: by mpiexec or folder_ranks.py.
 
+It begins once TOGETHER processes have come, if that is in the environment.
+
 STRATEGY in the environment names another strategy. The report tells how many of the data set's files were opened.
 
 FAULT is `hang`, `full` or `absent`, on node1, or `stop first|last|agree|finalize|agreed HOST`: that host falls silent
@@ -25,7 +27,7 @@ from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DlioError
 from dlio.stage.job import Listeners, NodeProgress
-from dlio.stage.live.agent import mpi, together
+from dlio.stage.live.agent import meeting, mpi, together
 from dlio.stage.run import run
 
 dataset, dest, log, *fault = sys.argv[1:]
@@ -43,7 +45,10 @@ leave(f"{rank}.pid", str(os.getpid()))
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # Hydra's word that another process ended
 together.FIRST_SECONDS, together.BEAT_SECONDS = 0.1, 0.05
 liveness.LOST_SECONDS = float(os.environ.get("LOST_SECONDS", "20"))
+meeting.LATE_SECONDS = float(os.environ.get("LATE_SECONDS", "60"))
 liveness.ARRIVAL_SECONDS = float(os.environ.get("ARRIVAL_SECONDS", "180"))
+while len(list(Path(log).glob("*.pid"))) < int(os.environ.get("TOGETHER", "0")):
+    time.sleep(0.01)
 if host == "node1" and fault == ["absent"]:
     sys.exit()
 written, sync = 0, os.fsync

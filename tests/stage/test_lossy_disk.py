@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from dlio.stage.cache.scrub import scrub
 from dlio.stage.live.agent import store
 from dlio.stage.live.agent.store import Store
 from dlio.stage.live.folder import LiveFolder
-from dlio.stage.transfer.new_file import NewFile, page_buffer
 from tests.helpers.lossy_disk import LossyDisk, lossy_disk
 from tests.helpers.staging import MiB, assert_staged, damaged_files, write_dataset
 
@@ -62,16 +60,6 @@ def test_what_a_disk_loses_is_reported_and_staged_again(
     stage(source, disk)
     disk.cut_power()
     assert_staged(stage(source, disk), source)
-
-
-@pytest.mark.parametrize("fault", ["fsync 9000", "lose 300000"])
-def test_a_broadcasts_file_is_not_taken_for_whole(disk: LossyDisk, fault: str) -> None:
-    disk.fault(fault)
-    file = NewFile(disk.mounted / "file", page_buffer())
-    file.append(memoryview(os.urandom(MiB + 5)))
-    with pytest.raises(OSError, match=r"Input/output error|loses data"):
-        file.close()
-    assert files.digest_file(disk.mounted / "file") == files.digest_bytes(b"") or fault != "fsync 9000"
 
 
 def test_a_file_whose_fsync_failed_is_fetched_again(disk: LossyDisk, source: Manifest) -> None:

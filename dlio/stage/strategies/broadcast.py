@@ -83,4 +83,4 @@ def _met(job: Job) -> tuple[Topology, Place | None]:
         topology = numbered(topology, machines)
     if topology.num_nodes == 1 or topology.local_rank:
         return topology, None
-    return topology, MeetingFolder(path, topology.node_rank or 0)
+    return topology, MeetingFolder(path, topology.node_rank or 0, topology.num_nodes or 0)

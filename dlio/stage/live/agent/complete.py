@@ -144,10 +144,12 @@ def _at_work(
     job: Job, plan: Plan, folder: StagedFolder, create: Create | None = None, meeting: Meeting | None = None
 ) -> Iterator[Together]:
     """Yields a node at work, and ends it."""
-    with closing(Node(job, plan, folder, create, is_hurried=True, meeting=meeting)) as node:
-        with closing(Together(job, node)) as together:
-            node.begin()
-            yield together
+    with (
+        closing(Node(job, plan, folder, create, is_hurried=True, meeting=meeting)) as node,
+        closing(Together(job, node)) as together,
+    ):
+        node.begin()
+        yield together
 
 
 def _let_the_leader_begin(job: Job, folder: StagedFolder, following: Following) -> None:

@@ -16,8 +16,7 @@ from functools import partial
 from dlio.errors import DigestError, StorageError
 from dlio.io.threads import started_up_to
 from dlio.stage.live.agent.failures import FULL, GIVE_UP_SECONDS, Failures, FullError, LaterError
-from dlio.stage.live.agent.pending import LOOK_SECONDS, Pending
-from dlio.stage.live.agent.pieces import Piece
+from dlio.stage.live.agent.pending import LOOK_SECONDS, Pending, Piece
 from dlio.stage.live.agent.store import Store
 from dlio.stage.live.agent.waiters import Waiters
 from dlio.stage.live.wire import BEAT_SECONDS, Origin, Span

@@ -216,9 +216,14 @@ class Meeting:
         self._done.add(node)
         return False
 
+    def absent(self) -> list[int]:
+        """Returns the nodes that never came."""
+        others = [node for node in range(self.num_nodes) if node != self.node and node not in self._last]
+        return [node for node in others if not self._place.has_gone(node)]
+
     def lost(self) -> Iterator[Peer]:
         """Yields the last words of nodes that were here, and fell silent or left though they were not complete."""
         for peer in self.known():
-            if not peer.is_complete and self.peer(peer.node) is None:
-                if peer.has_left or not self._place.has_gone(peer.node):  # else its launcher says why it has ended
-                    yield peer
+            is_here = peer.is_complete or self.peer(peer.node) is not None
+            if not is_here and (peer.has_left or not self._place.has_gone(peer.node)):  # else its launcher says why
+                yield peer

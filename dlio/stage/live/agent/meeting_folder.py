@@ -52,6 +52,7 @@ class MeetingFolder:
     Args:
         path: the folder, as `meeting_folder` names it.
         node: this node's rank.
+        size: the nodes that are expected, without which the folder is not removed; 0 if nobody knows.
 
     Raises:
         StorageError: the folder cannot be made, or is open to other users.
@@ -59,8 +60,8 @@ class MeetingFolder:
 
     is_joined_by_others = True
 
-    def __init__(self, path: Path, node: int) -> None:
-        self.path, self._node = path, node
+    def __init__(self, path: Path, node: int, size: int = 0) -> None:
+        self.path, self._node, self._size = path, node, size
         self._came = 0  # when this node first told something, by the file system's clock
         self._left: set[int] = set()
         self._folder = open_meeting(self.path)
@@ -125,7 +126,7 @@ class MeetingFolder:
             else:
                 with suppress(FileNotFoundError):
                     self._folder.unlink(node_file(self._node))
-            _remove_if_left(self._folder)
+            _remove_if_left(self._folder, self._size if last else 0)
         self._close()
 
     def machines(self, rank: int, size: int, machine: str) -> list[str]:
@@ -233,9 +234,10 @@ def _leave_for_the_dead(meeting: OpenFolder) -> None:
     _remove_if_left(meeting)
 
 
-def _remove_if_left(meeting: OpenFolder) -> None:
-    """Removes the folder if no node is there any more; raises OSError."""
-    if not any(_is_there(meeting, name) for name in meeting.names() if _NODE.fullmatch(name)):
+def _remove_if_left(meeting: OpenFolder, size: int = 0) -> None:
+    """Removes the folder if no node is there any more, after at least so many have come; raises OSError."""
+    nodes = list(filter(_NODE.fullmatch, meeting.names()))
+    if len(nodes) >= size and not any(_is_there(meeting, name) for name in nodes):
         _remove(meeting)
 
 

@@ -23,6 +23,7 @@ import sys
 import threading
 import time
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -33,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 from dlio.cluster import liveness
 from dlio.cluster.topology import Topology
 from dlio.errors import EXIT_INTERRUPTED, StorageError
-from dlio.io.threads import started
+from dlio.io.threads import started_up_to
 from dlio.locking.owner import node_id
 from dlio.stage.live import tcp
 from dlio.stage.live.agent.meeting import Peer, numbered
@@ -48,7 +49,8 @@ if TYPE_CHECKING:
 # Under srun, an MPI that does not understand srun's --mpi kills the job when it is imported. So it is not tried there.
 _LAUNCHERS = {"hydra", "openmpi", "mvapich2", "pals", "jsrun"}
 _FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 5e-5, 5e-3
-_MOST_LOOKS = 100  # at other nodes, in a second
+_THREADS, _MOST_LOOKS = 4, 50  # that look at other nodes, and how often each does in a second
+_SOON_SECONDS, _HUNG_SECONDS = 0.25, 5.0  # between two looks at a node, and at one that did not answer
 _END = "end"
 
 _log = logging.getLogger(__name__)
@@ -249,12 +251,14 @@ class Introduced:
         self._content, self._node, self._addresses, self._listener = content, node, addresses, listener
         self._known: dict[int, tuple[Peer, float]] = {}
         self._gone: set[int] = set()
+        others = [each for each in range(len(addresses)) if each != node]
+        self._due = deque((0.0, each, ConnectionPool(1)) for each in others)
         self._over, self._is_heard = threading.Event(), False
 
     def listener(self, content: str) -> TcpListener:
         """Returns where this node listens; see `Place`."""
         self._is_heard = True
-        started(self._look_round, "dlio-look")
+        started_up_to(min(_THREADS, len(self._due)), self._look_round, "dlio-look")
         return self._listener
 
     def tell(self, peer: Peer) -> None:
@@ -275,29 +279,32 @@ class Introduced:
             self._listener.listening.close()
 
     def _look_round(self) -> None:
-        """Asks the other nodes how far they are, one after another, until they are complete or gone."""
-        pools = {node: ConnectionPool(1) for node in range(len(self._addresses)) if node != self._node}
-        while pools and not self._over.is_set():
-            for node, pool in list(pools.items()):
-                if self._over.wait(max(1 / _MOST_LOOKS, 0.25 / len(pools))):
-                    break
-                self._ask(node, pool)
-                if node in self._gone:
-                    pools.pop(node).close()
-        for pool in pools.values():
-            pool.close()
+        """Asks the other nodes how far they are, one after another, until they are gone."""
+        while not self._over.is_set():
+            try:
+                due, node, pool = self._due.popleft()
+            except IndexError:  # other threads ask those that are left
+                return
+            self._over.wait(max(1 / _MOST_LOOKS, due - time.monotonic()))
+            pause = self._ask(node, pool)
+            if pause is None or self._over.is_set():
+                pool.close()
+            else:
+                self._due.append((time.monotonic() + pause, node, pool))
 
-    def _ask(self, node: int, pool: ConnectionPool) -> None:
+    def _ask(self, node: int, pool: ConnectionPool) -> float | None:
+        """Returns the seconds until the node is to be asked again; None if it has gone."""
         try:
             peer = pool.use(_word_of, lambda: tcp.connect(
                 self._addresses[node], self.token, self._content, node_client(self._node)
             ))  # fmt: skip
-        except TimeoutError:  # it does not answer yet, or hangs
-            return
+        except TimeoutError:  # it does not serve yet, or hangs
+            return _SOON_SECONDS if node not in self._known else _HUNG_SECONDS
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             self._gone.add(node)
-        else:
-            self._known[node] = (peer, time.monotonic())
+            return None
+        self._known[node] = (peer, time.monotonic())
+        return _SOON_SECONDS
 
 
 def _word_of(connection: Connection) -> Peer:

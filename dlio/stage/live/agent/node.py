@@ -75,7 +75,9 @@ class Node:
         self._is_needed = True
         content = plan.manifest.content_id
         if meeting is None and plan.num_nodes > 1:
-            meeting = Meeting(MeetingFolder(meeting_folder(content), plan.node), plan.node, plan.num_nodes)
+            meeting = Meeting(
+                MeetingFolder(meeting_folder(content), plan.node, plan.num_nodes), plan.node, plan.num_nodes
+            )
         self.meeting = meeting
         self.store = Store(
             self._live,

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dlio.cluster import liveness
 from dlio.errors import StorageError, UsageError
 from dlio.stage.job import Job
-from dlio.stage.live.agent.meeting import Peer
+from dlio.stage.live.agent.meeting import Meeting, Peer
 from dlio.stage.live.agent.meeting_folder import SHOWN, MeetingFolder, meeting_folder
 from dlio.stage.live.agent.node import Node
 
@@ -62,7 +62,15 @@ class Together:
                 self.node.beat()
                 self.show()
         self.show()
-        for peer in self.node.meeting.lost() if self.node.meeting else ():
+        if self.node.meeting:
+            self._name_lost(self.node.meeting)
+
+    @staticmethod
+    def _name_lost(meeting: Meeting) -> None:
+        """Logs which nodes are not complete."""
+        if absent := meeting.absent():
+            _log.warning("nodes %s of %d did not come: start dlio stage on every node", absent, meeting.num_nodes)
+        for peer in meeting.lost():
             why = f": {peer.waiting_for}" if peer.waiting_for else ""
             _log.warning("node %d (%s) was lost before it had all%s", peer.node, peer.owner.host, why)
 
