@@ -4,8 +4,8 @@ It begins once TOGETHER processes have come, if that is in the environment.
 
 STRATEGY in the environment names another strategy. The report tells how many of the data set's files were opened.
 
-FAULT is `hang`, `full` or `absent`, on node1, or `stop first|last|agree|finalize|agreed HOST`: that host falls silent
-in its first or last fsync, before MPI's processes have agreed, while MPI ends, or once it has ended.
+FAULT is `hang`, `full` or `absent`, on node1, `late` on node2, or `stop first|last|agree|finalize|agreed HOST`: that host
+falls silent in its first or last fsync, before MPI's processes have agreed, while MPI ends, or once it has ended.
 """
 
 from __future__ import annotations
@@ -49,6 +49,10 @@ meeting.LATE_SECONDS = float(os.environ.get("LATE_SECONDS", "60"))
 liveness.ARRIVAL_SECONDS = float(os.environ.get("ARRIVAL_SECONDS", "180"))
 while len(list(Path(log).glob("*.pid"))) < int(os.environ.get("TOGETHER", "0")):
     time.sleep(0.01)
+if host == "node2" and fault == ["late"]:
+    while not list((Path(dest) / "node1").glob("dlio/*/.dlio/live/agent.json")):
+        time.sleep(0.01)
+    time.sleep(1)
 if host == "node1" and fault == ["absent"]:
     sys.exit()
 written, sync = 0, os.fsync

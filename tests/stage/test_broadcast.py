@@ -87,6 +87,17 @@ def test_a_second_broadcast_reads_only_for_new_nodes(dataset: Manifest, cluster:
     assert_staged(cluster.staged(dataset, 2), dataset)
 
 
+def test_nodes_that_have_all_wait_for_one_that_comes_late(
+    dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its part is left to it, and it gets the rest from them."""
+    cluster = Cluster(tmp_path, "folder")
+    cluster.run(dataset.root, 2)
+    reports = cluster.run(dataset.root, 3, fault="late")
+    assert reports["node2.2"]["source_bytes"] < dataset.num_bytes // 2
+    assert_staged(cluster.staged(dataset, 2), dataset)
+
+
 def test_nodes_go_on_from_what_each_has(dataset: Manifest, cluster: Cluster) -> None:
     cluster.run(dataset.root, 2)
     for node, lost in ((0, "shard-00002.bin"), (1, "shard-00004.bin")):

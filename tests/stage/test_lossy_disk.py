@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,6 +61,15 @@ def test_what_a_disk_loses_is_reported_and_staged_again(
     stage(source, disk)
     disk.cut_power()
     assert_staged(stage(source, disk), source)
+
+
+def test_a_file_whose_sync_failed_is_emptied(disk: LossyDisk) -> None:
+    disk.fault("fsync 9000")
+    with (disk.mounted / "file").open("wb", buffering=0) as file:
+        file.write(os.urandom(MiB))
+        with pytest.raises(OSError, match="Input/output error"):
+            files.sync_written(file.fileno())
+    assert (disk.mounted / "file").stat().st_size == 0
 
 
 def test_a_file_whose_fsync_failed_is_fetched_again(disk: LossyDisk, source: Manifest) -> None:

@@ -128,6 +128,8 @@ def _settle(peer: socket.socket) -> None:
 def host_address() -> str:
     """Returns the address of this node that other nodes reach: DLIO_INTERFACE, else that of the host's own name.
 
+    If that is the loopback's, it is the one towards MASTER_ADDR, or out of this network.
+
     Raises:
         UsageError: DLIO_INTERFACE names no interface with an address.
     """
@@ -137,9 +139,11 @@ def host_address() -> str:
         found = socket.gethostbyname(socket.gethostname())
         if not found.startswith("127."):
             return found
-    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(("192.0.2.1", 9))  # sends nothing: only asks which interface leads out
-        return str(probe.getsockname()[0])
+    for target in (os.environ.get("MASTER_ADDR", ""), "192.0.2.1"):
+        with suppress(OSError, UnicodeError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((target or "127.0.0.1", 9))  # sends nothing: only asks which interface leads there
+            if not (found := str(probe.getsockname()[0])).startswith("127."):
+                return found
     return "127.0.0.1"
 
 
