@@ -19,13 +19,12 @@ from dlio.dataset.manifest import Manifest
 from dlio.errors import EXIT_DONE, ManifestError, StorageError, UsageError
 from dlio.io.filesystems import FileSystem
 from dlio.io.sizes import counted, format_size
-from dlio.stage import strategies
+from dlio.stage import mpi, strategies
 from dlio.stage.cache.as_owner import DEADLINE_SECONDS, become_user_of_job
 from dlio.stage.cache.clean import clean as remove
 from dlio.stage.cache.locations import folders_to_clean, folders_with_copies
 from dlio.stage.cache.node_cache import copies
 from dlio.stage.job import Listeners, NodeProgress, Options
-from dlio.stage.live.agent import mpi
 from dlio.stage.live.start import ensure_agent
 from dlio.stage.live.status import in_one_word, in_words, status, status_from
 from dlio.stage.preview import preview

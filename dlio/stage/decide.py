@@ -11,11 +11,11 @@ from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError, UsageError
 from dlio.io.filesystems import filesystem_of, memory_left
 from dlio.locking.owner import node_id
+from dlio.stage import mpi
 from dlio.stage.auto import already_there, choose, choose_shared
 from dlio.stage.cache.node_cache import room
 from dlio.stage.cache.ownership import folder_for_us
 from dlio.stage.job import Job, all_files
-from dlio.stage.live.agent import mpi
 from dlio.stage.machine_file import described
 from dlio.stage.measured import applied
 from dlio.stage.planning.cost import Cost, Machine, Volume

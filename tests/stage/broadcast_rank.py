@@ -4,8 +4,8 @@ It begins once TOGETHER processes have come, if that is in the environment.
 
 STRATEGY in the environment names another strategy. The report tells how many of the data set's files were opened.
 
-FAULT is `hang`, `full` or `absent`, on node1, `late` on node2, or `stop first|last|agree|finalize|agreed HOST`: that host
-falls silent in its first or last fsync, before MPI's processes have agreed, while MPI ends, or once it has ended.
+FAULT is `hang`, `full` or `absent`, on node1, `late` on node2, or `stop first|last|agree|finalize|agreed HOST`: that
+host falls silent in its first or last fsync, before MPI's processes have agreed, while MPI ends, or once it has ended.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from dlio.cluster import liveness
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DlioError
+from dlio.stage import mpi
 from dlio.stage.job import Listeners, NodeProgress
-from dlio.stage.live.agent import meeting, mpi, together
+from dlio.stage.live.agent import meeting, together
 from dlio.stage.run import run
 
 dataset, dest, log, *fault = sys.argv[1:]

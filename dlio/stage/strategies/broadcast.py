@@ -19,9 +19,9 @@ import numpy as np
 
 from dlio.cluster.topology import Topology
 from dlio.locking.owner import node_id
+from dlio.stage import mpi
 from dlio.stage.cache.base_folder import check_names
 from dlio.stage.job import Job, Outcome, whole_copy
-from dlio.stage.live.agent import mpi
 from dlio.stage.live.agent.complete import complete
 from dlio.stage.live.agent.fill import THREADS
 from dlio.stage.live.agent.meeting import Meeting, Place, numbered

@@ -1,8 +1,8 @@
 """How the nodes of a job that exchange files find each other, and which of them are there.
 
 Where a node tells the others of itself is a place: a folder that all nodes see (meeting_folder.py), or the connections
-between nodes that MPI has introduced to each other (mpi.py). A node that comes later, or again, is found at the next
-look. No node waits for another here. Only what is needed is looked at, so that ten thousand nodes do not read ten
+between nodes that MPI has introduced to each other (introduced.py). A node that comes later, or again, is found at the
+next look. No node waits for another here. Only what is needed is looked at, so that ten thousand nodes do not read ten
 thousand records each.
 """
 
@@ -104,6 +104,9 @@ class Place(Protocol):
     def look(self, node: int) -> tuple[Peer, object] | None:
         """Returns what a node has told, and a sign that changes while it lives; None if there is nothing."""
 
+    def heard(self, node: int) -> None:
+        """Learns from a node that it has all that it keeps."""
+
     def has_gone(self, node: int) -> bool:
         """Returns whether a node is surely not there, as far as the last look has shown."""
 
@@ -145,6 +148,10 @@ class Meeting:
         if not self._has_left:
             self._has_left = True
             self._place.leave(last)
+
+    def heard(self, node: int) -> None:
+        """Learns from a node that it has all that it keeps."""
+        self._place.heard(node)
 
     def peer(self, node: int, fresh: float = _FRESH_SECONDS) -> Peer | None:
         """Returns a node that is there; None if it has not come, has left, or is silent."""

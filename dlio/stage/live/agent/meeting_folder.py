@@ -108,6 +108,9 @@ class MeetingFolder:
             self._left.add(node)
         return peer, status.st_mtime_ns
 
+    def heard(self, node: int) -> None:
+        """Does nothing: the node has written it; see `Place`."""
+
     def has_gone(self, node: int) -> bool:
         """Returns whether a node has said that it has left; see `Place`."""
         return node in self._left
@@ -251,7 +254,7 @@ def _is_there(meeting: OpenFolder, name: str) -> bool:
 def _remove(meeting: OpenFolder) -> None:
     """Removes a meeting folder, but nothing that is not a meeting's; raises OSError if something else is in it."""
     for name in meeting.names():
-        if name == TOKEN or _NODE.fullmatch(name) or _RANK.fullmatch(name) or _UNFINISHED.fullmatch(name):
+        if name == TOKEN or any(each.fullmatch(name) for each in (_NODE, _RANK, _UNFINISHED)):
             with suppress(FileNotFoundError):
                 meeting.unlink(name)
     with meeting.below("..") as around:

@@ -23,6 +23,7 @@ from dlio.stage.live.agent.peers import Fetching
 from dlio.stage.live.agent.relay import Relay
 from dlio.stage.live.agent.server import Server
 from dlio.stage.live.agent.store import Create, Store
+from dlio.stage.live.connection import is_node, node_of
 from dlio.stage.live.folder import FILES, AgentRecord, LiveFolder
 from dlio.stage.live.tcp import Address
 from dlio.stage.live.unix import UnixListener
@@ -149,6 +150,12 @@ class Node:
             self.plan.node, self.address, Owner.current(), self.store.is_complete, done, self.store.num_bytes,
             rate, self.fill.problem[:_SHOWN_TEXT], self._had,
         )  # fmt: skip
+
+    def asked_by(self, client: bytes, *, has_all: bool) -> Peer:
+        """Returns this node's record to another one; see `AgentState`."""
+        if self.meeting and has_all and is_node(client):
+            self.meeting.heard(node_of(client))
+        return self.peer()
 
     def until_complete(self) -> None:
         """Returns once the copy is complete; raises LetGo if the agent is to end before."""

@@ -45,8 +45,8 @@ class AgentState(Protocol):
     def stat(self) -> dict[str, Any]:
         """Returns how far the agent is."""
 
-    def peer(self) -> Peer:
-        """Returns what this node tells the others of itself."""
+    def asked_by(self, client: bytes, *, has_all: bool) -> Peer:
+        """Returns what this node tells another of itself; that may have all that it keeps."""
 
 
 class Server:
@@ -170,7 +170,7 @@ class Server:
             body = json.dumps(self._agent.stat()).encode()[: wire.MAX_STAT]
             return lambda: wire.send_reply(peer, Status.OK, body)
         if request.op == Op.PEER:
-            body = json.dumps(self._agent.peer().to_json()).encode()
+            body = json.dumps(self._agent.asked_by(client, has_all=request.file == 1).to_json()).encode()
             return lambda: wire.send_reply(peer, Status.OK, body)
         if request.op == Op.ORDER:
             self._agent.order(client, request.file, [shard for shard, _ in request.spans])

@@ -5,7 +5,7 @@
 
 What a process sends is marked with what it is for. One that has failed, or is done, takes part in the others' rounds
 with the mark `end` until all have come so far. So no process waits for one that does not come any more. Bytes and
-further words pass over the connections of live/tcp.py, and no shared folder is needed.
+further words pass over the connections of live/tcp.py (introduced.py), and no shared folder is needed.
 
 MPI's own waiting would use a whole core, and would never end if a process is dead; so requests are polled.
 """
@@ -20,10 +20,8 @@ import logging
 import os
 import signal
 import sys
-import threading
 import time
 from array import array
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -34,14 +32,10 @@ from typing import TYPE_CHECKING, Any
 from dlio.cluster import liveness
 from dlio.cluster.topology import Topology
 from dlio.errors import EXIT_INTERRUPTED, StorageError
-from dlio.io.threads import started_up_to
 from dlio.locking.owner import node_id
-from dlio.stage.live import tcp
-from dlio.stage.live.agent.meeting import Peer, numbered
-from dlio.stage.live.connection import Connection, node_client
-from dlio.stage.live.pool import ConnectionPool
-from dlio.stage.live.tcp import TOKEN_BYTES, Address, TcpListener, host_address, listening_at
-from dlio.stage.live.wire import MAX_STAT, SILENCE_SECONDS, Op, Request
+from dlio.stage.live.agent.introduced import Introduced
+from dlio.stage.live.agent.meeting import numbered
+from dlio.stage.live.tcp import TOKEN_BYTES, TcpListener, host_address, listening_at
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -49,8 +43,6 @@ if TYPE_CHECKING:
 # Under srun, an MPI that does not understand srun's --mpi kills the job when it is imported. So it is not tried there.
 _LAUNCHERS = {"hydra", "openmpi", "mvapich2", "pals", "jsrun"}
 _FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 5e-5, 5e-3
-_THREADS, _MOST_LOOKS = 4, 50  # that look at other nodes, and how often each does in a second
-_SOON_SECONDS, _HUNG_SECONDS = 0.25, 5.0  # between two looks at a node, and at one that did not answer
 _END = "end"
 
 _log = logging.getLogger(__name__)
@@ -231,86 +223,3 @@ def introduced(everyone: Processes, topology: Topology, content: str) -> tuple[T
     return found_out, Introduced(
         content, token, found_out.node_rank or 0, addresses, TcpListener(listening, token, content)
     )
-
-
-class Introduced:
-    """The nodes that know each other's addresses, and ask each other how far they are; a `Place`.
-
-    Args:
-        content: the content id of the data set.
-        token: the job's.
-        node: this node's rank.
-        addresses: of all nodes, by rank.
-        listener: this node's.
-    """
-
-    is_joined_by_others = False
-
-    def __init__(self, content: str, token: bytes, node: int, addresses: list[Address], listener: TcpListener) -> None:
-        self.token = token
-        self._content, self._node, self._addresses, self._listener = content, node, addresses, listener
-        self._known: dict[int, tuple[Peer, float]] = {}
-        self._gone: set[int] = set()
-        others = [each for each in range(len(addresses)) if each != node]
-        self._due = deque((0.0, each, ConnectionPool(1)) for each in others)
-        self._over, self._is_heard = threading.Event(), False
-
-    def listener(self, content: str) -> TcpListener:
-        """Returns where this node listens; see `Place`."""
-        self._is_heard = True
-        started_up_to(min(_THREADS, len(self._due)), self._look_round, "dlio-look")
-        return self._listener
-
-    def tell(self, peer: Peer) -> None:
-        """Does nothing: the others ask; see `Place`."""
-
-    def look(self, node: int) -> tuple[Peer, object] | None:
-        """Returns what a node has answered, and when; see `Place`."""
-        return None if node in self._gone else self._known.get(node)
-
-    def has_gone(self, node: int) -> bool:
-        """Returns whether nobody listens any more where a node did; see `Place`."""
-        return node in self._gone
-
-    def leave(self, last: Peer | None) -> None:
-        """Ends the asking; others find nobody at this node's address; see `Place`."""
-        self._over.set()
-        if not self._is_heard:
-            self._listener.listening.close()
-
-    def _look_round(self) -> None:
-        """Asks the other nodes how far they are, one after another, until they are gone."""
-        while not self._over.is_set():
-            try:
-                due, node, pool = self._due.popleft()
-            except IndexError:  # other threads ask those that are left
-                return
-            self._over.wait(max(1 / _MOST_LOOKS, due - time.monotonic()))
-            pause = self._ask(node, pool)
-            if pause is None or self._over.is_set():
-                pool.close()
-            else:
-                self._due.append((time.monotonic() + pause, node, pool))
-
-    def _ask(self, node: int, pool: ConnectionPool) -> float | None:
-        """Returns the seconds until the node is to be asked again; None if it has gone."""
-        try:
-            peer = pool.use(_word_of, lambda: tcp.connect(
-                self._addresses[node], self.token, self._content, node_client(self._node)
-            ))  # fmt: skip
-        except TimeoutError:  # it does not serve yet, or hangs
-            return _SOON_SECONDS if node not in self._known else _HUNG_SECONDS
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            self._gone.add(node)
-            return None
-        self._known[node] = (peer, time.monotonic())
-        return _SOON_SECONDS
-
-
-def _word_of(connection: Connection) -> Peer:
-    """Returns what a node tells of itself; raises OSError, ValueError, KeyError or TypeError."""
-    reply = connection.ask(Request(Op.PEER), limit=MAX_STAT, patience=SILENCE_SECONDS)
-    body = bytearray(reply.length)
-    connection.receive_into(memoryview(body))
-    record = json.loads(body)
-    return Peer.from_json(int(record["node"]), record)
