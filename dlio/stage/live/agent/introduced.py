@@ -15,7 +15,7 @@ from functools import partial
 from dlio.io.threads import started_up_to
 from dlio.stage.live import tcp
 from dlio.stage.live.agent.meeting import Peer
-from dlio.stage.live.connection import Connection, node_client
+from dlio.stage.live.connection import Connection, RefusedError, node_client
 from dlio.stage.live.pool import ConnectionPool
 from dlio.stage.live.tcp import Address, TcpListener
 from dlio.stage.live.wire import MAX_STAT, SILENCE_SECONDS, Op, Request
@@ -43,6 +43,7 @@ class Introduced:
         self._content, self._node, self._addresses, self._listener = content, node, addresses, listener
         self._known: dict[int, tuple[Peer, float]] = {}
         self._gone: set[int] = set()
+        self._complete: set[int] = set()
         self._told: set[int] = set()
         self._has_all = False
         others = [each for each in range(len(addresses)) if each != node]
@@ -56,30 +57,32 @@ class Introduced:
         return self._listener
 
     def tell(self, peer: Peer) -> None:
-        """Notes whether this node has all: the others learn it when they are asked, or ask; see `Place`."""
-        self._has_all = peer.is_complete
+        """Waits a moment, once this node has all, until the others know it: they ask, or are asked; see `Place`."""
+        if self._has_all or not peer.is_complete:
+            return
+        self._has_all, deadline = True, time.monotonic() + _FAREWELL_SECONDS
+        while set(self._known) - self._gone - self._told and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
 
     def look(self, node: int) -> tuple[Peer, object] | None:
         """Returns what a node has answered, and when; see `Place`."""
         found = self._known.get(node)
-        if found and node in self._gone:
-            return (replace(found[0], has_left=True), found[1]) if found[0].is_complete else None
-        return found
+        if found and node in self._complete:
+            has_left = node in self._gone
+            return replace(found[0], is_complete=True, staged=found[0].total, has_left=has_left), found[1]
+        return None if node in self._gone else found
 
     def heard(self, node: int) -> None:
         """Notes that a node has all; see `Place`."""
-        if found := self._known.get(node):
-            self._known[node] = (replace(found[0], is_complete=True, staged=found[0].total), time.monotonic())
+        if node < len(self._addresses):
+            self._complete.add(node)
 
     def has_gone(self, node: int) -> bool:
         """Returns whether nobody listens any more where a node did; see `Place`."""
         return node in self._gone
 
     def leave(self, last: Peer | None) -> None:
-        """Ends the asking, once all others know if this node has all; they find nobody at its address any more."""
-        deadline = time.monotonic() + _FAREWELL_SECONDS
-        while self._has_all and len(self._told | self._gone) < len(self._addresses) - 1 and time.monotonic() < deadline:
-            time.sleep(_POLL_SECONDS)
+        """Ends the asking; the others find nobody at this node's address; see `Place`."""
         self._over.set()
         if not self._is_heard:
             self._listener.listening.close()
@@ -102,24 +105,29 @@ class Introduced:
         """Returns the seconds until the node is to be asked again; None if it has gone."""
         has_all = self._has_all
         try:
-            peer = pool.use(partial(_word_of, has_all=has_all), lambda: tcp.connect(
+            peer = pool.use(partial(_word_of, node=node, has_all=has_all), lambda: tcp.connect(
                 self._addresses[node], self.token, self._content, node_client(self._node)
             ))  # fmt: skip
-        except TimeoutError:  # it does not serve yet, or hangs
-            return _SOON_SECONDS if node not in self._known else _HUNG_SECONDS
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        except (ConnectionRefusedError, RefusedError):
             self._gone.add(node)
             return None
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            RecursionError,
+        ):  # it does not serve yet, hangs, or is cut off
+            return _SOON_SECONDS if node not in self._known else _HUNG_SECONDS
         if has_all:
             self._told.add(node)
         self._known[node] = (peer, time.monotonic())
         return _SOON_SECONDS
 
 
-def _word_of(connection: Connection, *, has_all: bool) -> Peer:
+def _word_of(connection: Connection, *, node: int, has_all: bool) -> Peer:
     """Returns what a node tells of itself; raises OSError, ValueError, KeyError or TypeError."""
     reply = connection.ask(Request(Op.PEER, int(has_all)), limit=MAX_STAT, patience=SILENCE_SECONDS)
     body = bytearray(reply.length)
     connection.receive_into(memoryview(body))
-    record = json.loads(body)
-    return Peer.from_json(int(record["node"]), record)
+    return Peer.from_json(node, json.loads(body))
