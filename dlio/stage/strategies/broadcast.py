@@ -8,7 +8,8 @@ The nodes find each other by MPI where its launcher started the processes, else 
 (dlio/stage/live/agent/meeting_folder.py).
 
 Cost of S bytes on N nodes, with the rates of `Machine` and pieces of C bytes:
-max(S / source, S / (N client), S (N-1) / (N network), S / local) + C / network. The last term is a piece on its way.
+max(S / source, S / (N client), S (N-1) / (N network), S / local) + N C / network. The last term: each node begins with
+a piece, which all nodes get.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def cost(volume: Volume, machine: Machine, copies: int) -> Cost:
     n, num_bytes = machine.num_nodes, volume.num_bytes
     reading = max(num_bytes / machine.source, num_bytes / (n * machine.client))
     passing = num_bytes * (n - 1) / (n * machine.network)
-    seconds = max(reading, passing, num_bytes / machine.local) + BLOCK_BYTES * (n > 1) / machine.network
+    seconds = max(reading, passing, num_bytes / machine.local) + n * BLOCK_BYTES / machine.network
     return Cost(n, num_bytes, num_bytes, seconds, "each byte is read once and passed on")
 
 
