@@ -1,4 +1,4 @@
-"""The progress of all nodes on rank 0, over real MPI and in the store of a torchrun's agent."""
+"""The progress of all nodes on rank 0, which nodes that each copy for themselves write to a folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from dlio.dataset.manifest import Manifest
 from tests.helpers.staging import assert_staged
 from tests.stage.launched import Cluster, is_running, needs_mpiexec
 
-pytest.importorskip("mpi4py")
 pytestmark = needs_mpiexec
 
 
@@ -25,13 +24,6 @@ def dataset(large_dataset: Manifest) -> Manifest:
     return large_dataset
 
 
-@pytest.fixture
-def agent_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the processes know each other by MASTER_ADDR, a torchrun's agent serves the store there."""
-    monkeypatch.setenv("AGENT_STORE", "")
-
-
-@pytest.mark.usefixtures("agent_store")
 @pytest.mark.parametrize("strategy", ["replicate", "partition"])
 def test_rank_0_sees_the_progress_of_all_nodes(
     strategy: str,
@@ -42,7 +34,8 @@ def test_rank_0_sees_the_progress_of_all_nodes(
 ) -> None:
     monkeypatch.setenv("STRATEGY", strategy)
     monkeypatch.setenv("NUM_NODES", "2")
-    running = any_cluster.start(slow_source(dataset.root, "--bandwidth", "40"), 2)
+    monkeypatch.setenv("TOGETHER", "2")
+    running = any_cluster.start(slow_source(dataset.root, "--bandwidth", "10"), 2)
     said = running.communicate()
     assert running.poll() == 0, said
     reports = any_cluster.reports()
@@ -54,27 +47,18 @@ def test_rank_0_sees_the_progress_of_all_nodes(
     assert reports["node1.1"]["watched"] == []
 
 
-def test_progress_does_not_take_the_trainings_port(
-    dataset: Manifest, tmp_path: Path, slow_source: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+def test_without_a_folder_to_meet_in_rank_0_sees_its_own_node(
+    dataset: Manifest, tmp_path: Path, slow_source: Callable[..., Path]
 ) -> None:
-    pytest.importorskip("torch")
-    monkeypatch.setenv("STRATEGY", "replicate")
-    reports = Cluster(tmp_path, "gloo").run(slow_source(dataset.root, "--bandwidth", "40"), 2)
+    (tmp_path / "meet").write_text("no folder")
+    cluster = Cluster(tmp_path, "folder")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STRATEGY", "replicate")
+        reports = cluster.run(slow_source(dataset.root, "--bandwidth", "40"), 2)
     assert reports["node0.0"]["watched"] == []
-    assert reports["node0.0"]["reported"] == dataset.num_bytes  # its own bytes all the same
+    assert reports["node0.0"]["reported"] == dataset.num_bytes
 
 
-def test_an_mpi_that_does_not_start_keeps_nobody_from_copying(
-    dataset: Manifest, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MPI4PY_LIBMPI", str(dataset.root / "libmpi.so"))
-    assert all("mpi4py" in report["error"] for report in cluster.run(dataset.root, 2).values())
-    monkeypatch.setenv("STRATEGY", "replicate")
-    reports = cluster.run(dataset.root, 2)
-    assert [report["copied_bytes"] for report in reports.values()] == [dataset.num_bytes] * 2
-
-
-@pytest.mark.usefixtures("agent_store")
 def test_rank_0_stops_waiting_for_the_progress_of_lost_nodes(
     dataset: Manifest, any_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,12 +74,10 @@ def test_rank_0_stops_waiting_for_the_progress_of_lost_nodes(
     assert_staged(any_cluster.staged(dataset, 0), dataset)
 
 
-@pytest.mark.usefixtures("agent_store")
 def test_a_signal_ends_rank_0_while_it_waits_for_progress(
     dataset: Manifest, tmp_path: Path, slow_source: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("torch")
-    cluster = Cluster(tmp_path, "gloo")
+    cluster = Cluster(tmp_path, "folder")
     monkeypatch.setenv("STRATEGY", "replicate")
     cluster.run(dataset.root, 1)
     (cluster.staged(dataset, 0).root / "shard-00004.bin").unlink()
@@ -114,16 +96,3 @@ def test_a_signal_ends_rank_0_while_it_waits_for_progress(
         time.sleep(0.02)
     os.kill(rank_1, signal.SIGKILL)
     running.communicate()
-
-
-def test_messages_that_rank_0_never_reads_let_mpi_end_well(
-    dataset: Manifest, cluster: Cluster, slow_source: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("STRATEGY", "replicate")
-    cluster.run(dataset.root, 1)
-    running = cluster.start(slow_source(dataset.root, "--bandwidth", "40"), 3)
-    said = running.communicate()
-    assert running.poll() == 0, said
-    reports = cluster.reports()
-    assert [report["copied_bytes"] for report in reports.values()] == [0, dataset.num_bytes, dataset.num_bytes]
-    assert reports["node0.0"]["watched"] == []
