@@ -3,7 +3,7 @@
     python benchmarks/predicted_here.py [--strategies replicate,partition,broadcast] [--json]
 
 A node is a process with a host name and a network namespace of its own; its link is throttled by tc, the source by
-slow_source.py. Nodes write to memory. Needs root, ip and tc, FUSE and torch; takes about four minutes.
+slow_source.py. Nodes write to memory. Needs root, ip and tc, and FUSE; takes about four minutes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import torch.distributed  # noqa: F401  once for all nodes, which are forked
 from stage import slow, write_dataset
 
 from dlio.cluster.topology import Topology
@@ -92,8 +91,7 @@ def forked(source: Manifest, dest: Path, strategy: str, node: int, nodes: int, l
     if entered or ctypes.CDLL(None).unshare(CLONE_NEWUTS):
         os._exit(1)
     socket.sethostname(f"node{node}")
-    places = {"MASTER_ADDR": "10.78.0.1", "MASTER_PORT": "29411", "GLOO_SOCKET_IFNAME": "eth0"}
-    os.environ |= places | {"RANK": str(node), "WORLD_SIZE": str(nodes)}
+    os.environ |= {"DLIO_INTERFACE": "eth0", "DLIO_MEET": str(log)}
     topology = replace(Topology(node, nodes, 0, 1, node, nodes), launcher="env")
     try:
         summary = run(source, dest, strategy=strategy, topology=topology)[1]
@@ -130,7 +128,7 @@ def ip(*commands: str) -> None:
 
 def shape(node: int, rate: float) -> None:
     """Throttles what a node sends; what it receives is then throttled by its neighbour."""
-    small = "ip link set eth0 gso_max_segs 1"  # packets, so that gloo's short messages do not wait for long ones
+    small = "ip link set eth0 gso_max_segs 1"  # packets, so that short messages do not wait for long ones
     limit = f"tc qdisc replace dev eth0 root tbf rate {int(8 * rate)}bit burst 16kb latency 20ms"
     for command in (small, limit):
         subprocess.run(["ip", "netns", "exec", f"dlio{node}", *command.split()], check=True)

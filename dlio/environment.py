@@ -4,13 +4,17 @@ VARIABLES = {
     "DLIO_STAGED": "folders that hold staged copies, separated by `:`; loaders and `dlio.resolve` look there first.",
     "DLIO_LAUNCHER": "the launcher that sets rank and world size, if dlio finds several and takes the wrong one; "
     "`single` for a process on its own.",
-    "DLIO_INTERFACE": "the network interface (`eth0`) or address that the agents of live staging listen on.",
-    "DLIO_MEET": "a folder on a shared file system where the agents of a job's nodes find each other "
+    "DLIO_INTERFACE": "the network interface (`eth0`) or address that nodes of a job listen on, in live staging and in "
+    "broadcasts.",
+    "DLIO_MEET": "a folder on a shared file system where the nodes of a job find each other "
     "(default: `~/.local/state/dlio`).",
     "DLIO_MAX_MANIFEST": "the most bytes that a manifest may have (default: `256MiB`).",
     "DLIO_RATES": "the file of measured rates that `dlio bench` writes, and `plan` and `stage` take "
     "(default: `~/.cache/dlio/rates.json`).",
     "DLIO_TRACE": "a file for the spans of reading, decoding, waiting and staging, in Chrome's trace format; "
     "`%h` stands for the host, `%p` for the process.",
+    "DLIO_DATASET": "the data set that `dlio.loaders.dlio_benchmark` reads (default: `data_folder/train`).",
+    "DLIO_DECODE": "the side in pixels of the square that `dlio.loaders.dlio_benchmark` resizes images to "
+    "(default: images stay encoded).",
     "DLIO_MAX_SAMPLE": "the most bytes that an encoded image may have (default: `1GiB`).",
 }

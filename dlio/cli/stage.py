@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -18,13 +19,11 @@ from dlio.dataset.manifest import Manifest
 from dlio.errors import EXIT_DONE, ManifestError, StorageError, UsageError
 from dlio.io.filesystems import FileSystem
 from dlio.io.sizes import counted, format_size
-from dlio.stage import strategies
+from dlio.stage import mpi, strategies
 from dlio.stage.cache.as_owner import DEADLINE_SECONDS, become_user_of_job
 from dlio.stage.cache.clean import clean as remove
 from dlio.stage.cache.locations import folders_to_clean, folders_with_copies
 from dlio.stage.cache.node_cache import copies
-from dlio.stage.comm.connect import start_together
-from dlio.stage.comm.mpi_end import ending_mpi
 from dlio.stage.job import Listeners, NodeProgress, Options
 from dlio.stage.live.start import ensure_agent
 from dlio.stage.live.status import in_one_word, in_words, status, status_from
@@ -112,9 +111,8 @@ def stage(args: argparse.Namespace) -> int:
         _check_under_way(args)
     topology, needs = Topology.from_env(), strategies.needs_of(args.strategy)
     watch = not args.quiet and not args.dry_run
-    with ending_mpi():
-        if watch or needs is None or needs.exchange:
-            start_together(topology, to_exchange=needs is not None and needs.exchange and not args.dry_run)
+    agrees = needs is None or (needs.exchange and not args.dry_run)
+    with mpi.ending_early(topology) if agrees else nullcontext():
         return _stage(args, topology, watch=watch)
 
 

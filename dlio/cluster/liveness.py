@@ -1,9 +1,9 @@
 """Liveness of processes on other machines: one that shows no new sign of life for a while is taken for lost.
 
 Every process gives signs from a thread of its own, also while it waits for a disk. How a sign travels is up to its
-transport: MPI messages (stage/comm/heartbeat.py, executors/_heartbeat.py), keys of torch's store
-(stage/comm/torch_store.py, stage/comm/progress_channel.py), or a file's modification time (locking/claim.py). Whether a
-process on this machine runs is answered by `dlio.locking.owner` at once.
+transport: MPI messages (executors/_heartbeat.py), a file's modification time (locking/claim.py,
+stage/live/agent/meeting_folder.py), or an answer (stage/live/agent/introduced.py). Whether a process on this machine
+runs is answered by `dlio.locking.owner` at once.
 
 Read the constants as `liveness.LOST_SECONDS` when they are needed, so that a test can shorten them.
 """
@@ -17,8 +17,6 @@ BEAT_SECONDS = 1.0  # between two signs of life
 LOST_SECONDS = 20.0  # a block of 4 MiB takes milliseconds; a process that is silent for so long does not come back
 LOST_WRITER_SECONDS = 30.0  # signs that pass through a shared file system, which may hang under load
 ARRIVAL_SECONDS = 180.0  # until all processes have come: they may all load Python from one file system
-GATHER_SECONDS = 600.0  # for processes that live; between two gatherings one does seconds of work, such as fsync
-ROLL_CALL_SECONDS = 3.0  # for all answers, of processes that wait for the same
 ABORT_SECONDS = 60.0  # for a process to end by itself, before MPI ends all
 LOST_WORKER_SECONDS = 300.0  # Python code that computes, such as a long sort, keeps the heartbeat's thread waiting
 

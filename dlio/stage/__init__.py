@@ -6,9 +6,9 @@
     planning/    pure plans: the nodes of each shard, the cost model, the stripes of a file
     live/agent/  the engine that carries a plan out, in this process or in an agent
     live/        what loaders and other nodes ask it, and where it keeps unfinished files
-    transfer/    reading a data set from a folder or a URL; what a ring of nodes writes
+    transfer/    reading a data set from a folder or a URL
     cache/       the staged copies of a node: their folders, leases, owners, repair and removal
-    comm/        the connections of a ring
+    mpi.py       where MPI's launcher started the processes: they agree by it, and it introduces their nodes
 
 A strategy decides which files a node gets. One of the node's processes claims the copy (dlio/locking/claim.py) and
 fills a folder that is complete once it holds the manifest (cache/folder.py).

@@ -11,10 +11,10 @@ from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError, UsageError
 from dlio.io.filesystems import filesystem_of, memory_left
 from dlio.locking.owner import node_id
+from dlio.stage import mpi
 from dlio.stage.auto import already_there, choose, choose_shared
 from dlio.stage.cache.node_cache import room
 from dlio.stage.cache.ownership import folder_for_us
-from dlio.stage.comm.connect import can_exchange, world
 from dlio.stage.job import Job, all_files
 from dlio.stage.machine_file import described
 from dlio.stage.measured import applied
@@ -51,13 +51,15 @@ def decide(manifest: Manifest, dest: Path, topology: Topology, epochs: int = 0, 
         StorageError: it does not fit, or only in parts on which the nodes cannot agree.
     """
     whole = folder_for_us(dest, manifest.content_id, all_files(manifest)).has_manifest()
-    if whole and not can_exchange(topology):
+    if whole and not mpi.can_agree(topology):
         return already_there(topology.num_nodes or 1)
     volume, machine = Volume.of(manifest), machine_of(manifest, dest, topology, machine_file)
     if filesystem_of(dest).shared:
         return replace(choose_shared(volume, machine), why=f"{dest} is seen by all nodes, which copy it together")
-    if machine.can_exchange:
-        machine, whole = _agreed(machine, whole, topology)
+    everyone = mpi.processes(topology)
+    machine = replace(machine, can_exchange=everyone is not None)
+    if everyone:
+        machine, whole = _agreed(machine, whole, everyone)
     if whole:
         return already_there(topology.num_nodes or 1)
     decision = choose(volume, machine, epochs)
@@ -75,15 +77,16 @@ def machine_of(manifest: Manifest, dest: Path, topology: Topology, machine_file:
     free = room(folder_for_us(dest, manifest.content_id, all_files(manifest)))
     if system.in_memory:
         free = min(free, int(memory_left() * _MEMORY_SHARE))
-    seen = Machine(topology.num_nodes or 1, free, can_exchange(topology))
+    seen = Machine(topology.num_nodes or 1, free, mpi.can_agree(topology))
     if not machine_file:
         return applied(seen, manifest, dest)
     return replace(described(machine_file, seen), free_bytes=free, can_exchange=seen.can_exchange)
 
 
-def _agreed(machine: Machine, whole: bool, topology: Topology) -> tuple[Machine, bool]:
+def _agreed(machine: Machine, whole: bool, everyone: mpi.Processes) -> tuple[Machine, bool]:
     """Returns rank 0's machine with the room of the fullest node, and whether every node has the whole data set."""
-    with world(topology) as everyone:
-        found = everyone.gather((node_id(), machine.free_bytes, whole, asdict(machine)))
+    found = everyone.gather("auto", (node_id(), machine.free_bytes, whole, asdict(machine)))
+    if None in found:
+        raise StorageError(f"process {found.index(None)} of the job has ended before all could agree: see what it says")
     nodes, frees, wholes, machines = zip(*found, strict=True)
     return replace(Machine(**machines[0]), num_nodes=len(set(nodes)), free_bytes=min(frees)), all(wholes)

@@ -66,9 +66,9 @@ class Listeners:
         chosen: called with a destination that the user did not name, and its file system.
         expect: called with the number of bytes that this node lacks, before they are copied.
         report: called with the number of bytes written since the last call; from several threads, one at a time.
-        watch: called repeatedly with the progress of each node, if the nodes can exchange it. A strategy in which they
-            exchange data calls it on all nodes. Else it is called on rank 0 only, from a thread of its own, instead
-            of `expect` and `report`.
+        watch: called repeatedly with the progress of each node. A strategy in which nodes exchange data calls it in
+            the process of each node that fills its copy; else it is called on rank 0 only, once staging takes longer
+            than a moment, if the nodes see a folder to meet in.
     """
 
     chosen: Callable[[Path, FileSystem], None] | None = None

@@ -6,7 +6,7 @@ import errno
 import logging
 import socket
 import time
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -16,10 +16,9 @@ from dlio.dataset.manifest import Manifest
 from dlio.errors import DlioError, StorageError, UsageError
 from dlio.io import trace
 from dlio.io.filesystems import filesystem_of
+from dlio.stage import mpi
 from dlio.stage.cache.clean import forsake
 from dlio.stage.cache.locations import remember
-from dlio.stage.comm.connect import can_exchange
-from dlio.stage.comm.progress_channel import seen_by_rank_0
 from dlio.stage.decide import check_job, decide
 from dlio.stage.destination import learn_id, with_dest
 from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options, Outcome
@@ -86,7 +85,7 @@ def run(
         try:
             return _carry_out(job, strategy, started)
         except StorageError as error:
-            together = needs.exchange if needs else can_exchange(job.topology)
+            together = needs.exchange if needs else mpi.can_agree(job.topology)
             if together or error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             _log.warning("%s", error)
@@ -113,9 +112,10 @@ def _carry_out(job: Job, strategy: str, started: float) -> tuple[Manifest, Stage
         strategy, job = decision.strategy, replace(job, options=replace(job.options, copies=decision.copies))
         _log.info("staging by %s: %s", strategy, decision.why)
     chosen = load(strategy)
-    seen_by_all = nullcontext(job) if chosen.NEEDS.exchange else seen_by_rank_0(job)
-    with seen_by_all as seen, trace.span("stage", "stage", str(job.source)):
-        outcome = _carried_out(chosen, seen)
+    if not chosen.NEEDS.exchange:
+        mpi.agreed()
+    with trace.span("stage", "stage", str(job.source)):
+        outcome = _carried_out(chosen, job)
     remember(job.dest)
     return outcome.manifest, StageSummary(
         path=str(outcome.manifest.root),

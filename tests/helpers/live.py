@@ -17,13 +17,13 @@ from dlio.stage.live import tcp, wire
 from dlio.stage.live.agent import meeting
 from dlio.stage.live.agent.__main__ import ready_node
 from dlio.stage.live.agent.complete import take_over
-from dlio.stage.live.agent.meeting import INTERFACE
-from dlio.stage.live.agent.meeting_folder import MEET
+from dlio.stage.live.agent.meeting import Meeting
+from dlio.stage.live.agent.meeting_folder import MEET, MeetingFolder, meeting_folder
 from dlio.stage.live.agent.node import Node
 from dlio.stage.live.client import Client
 from dlio.stage.live.connection import CLIENT_BYTES, Connection
 from dlio.stage.live.start import Task
-from dlio.stage.live.tcp import TcpListener
+from dlio.stage.live.tcp import INTERFACE, TcpListener
 from tests.helpers.staging import node as topology_of
 
 WAIT_SECONDS = 60.0
@@ -35,6 +35,11 @@ def meet_in(folder: Path, patch: pytest.MonkeyPatch) -> None:
     """Lets nodes on this machine find each other by a folder, over the loopback interface."""
     patch.setenv(MEET, str(folder))
     patch.setenv(INTERFACE, "127.0.0.1")
+
+
+def met(content: str, node: int, count: int) -> Meeting:
+    """Returns a node's part of a meeting in the folder of this job."""
+    return Meeting(MeetingFolder(meeting_folder(content), node, count), node, count)
 
 
 def eventually(holds: Callable[[], bool], seconds: float = WAIT_SECONDS) -> None:
@@ -101,8 +106,8 @@ def open_to_nodes(source: Path, dest: Path, patch: pytest.MonkeyPatch) -> Iterat
 
 def token_of(node: Node) -> bytes:
     """Returns the token of a job of several nodes."""
-    assert node._meeting
-    return node._meeting.token
+    assert node.meeting
+    return node.meeting.token
 
 
 def connected(node: Node, token: bytes | None = None, name: bytes = NAME) -> Connection:

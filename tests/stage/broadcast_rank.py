@@ -1,22 +1,24 @@
-"""One process of a broadcast: `broadcast_rank.py DATASET DEST LOG [FAULT]`, started by mpiexec or gloo_ranks.py.
+"""One process of a job that stages, `broadcast_rank.py DATASET DEST LOG [FAULT]`: by mpiexec or folder_ranks.py.
+
+It begins once TOGETHER processes have come, if that is in the environment.
 
 STRATEGY in the environment names another strategy. The report tells how many of the data set's files were opened.
 
-FAULT is `hang`, `full`, `full end` or `absent`, on node1, or `stop first|last|ready|after|end HOST`: that host falls
-silent in its first or last fsync, when all have said that they are ready, when it has done its part, or when all have
-done theirs. With `full end` the disk is full once every byte is received, before the last file is closed.
+FAULT is `hang`, `full` or `absent`, on node1, `late` on node2, or `stop first|last|agree|finalize|agreed HOST`: that
+host falls silent in its first or last fsync, before MPI's processes have agreed, while MPI ends, or once it has ended.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import socket
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -24,16 +26,14 @@ from dlio.cluster import liveness
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DlioError
-from dlio.stage.comm import mpi, progress_channel
-from dlio.stage.comm.connect import start_together
-from dlio.stage.comm.mpi_end import ending_mpi
+from dlio.stage import mpi
 from dlio.stage.job import Listeners, NodeProgress
+from dlio.stage.live.agent import meeting, together
 from dlio.stage.run import run
-from dlio.stage.strategies import broadcast
-from dlio.stage.transfer.new_file import PAGE_BYTES
 
 dataset, dest, log, *fault = sys.argv[1:]
 host, rank = socket.gethostname(), Topology.from_env().rank
+logging.basicConfig(level=logging.WARNING)
 
 
 def leave(name: str, text: str) -> None:
@@ -44,9 +44,16 @@ def leave(name: str, text: str) -> None:
 
 leave(f"{rank}.pid", str(os.getpid()))
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # Hydra's word that another process ended
-progress_channel.FIRST_SECONDS, progress_channel.SEND_SECONDS = 0.1, 0.05
+together.FIRST_SECONDS, together.BEAT_SECONDS = 0.1, 0.05
 liveness.LOST_SECONDS = float(os.environ.get("LOST_SECONDS", "20"))
-liveness.ARRIVAL_SECONDS = liveness.LOST_SECONDS
+meeting.LATE_SECONDS = float(os.environ.get("LATE_SECONDS", "60"))
+liveness.ARRIVAL_SECONDS = float(os.environ.get("ARRIVAL_SECONDS", "180"))
+while len(list(Path(log).glob("*.pid"))) < int(os.environ.get("TOGETHER", "0")):
+    time.sleep(0.01)
+if host == "node2" and fault == ["late"]:
+    while not list((Path(dest) / "node1").glob("dlio/*/.dlio/live/agent.json")):
+        time.sleep(0.01)
+    time.sleep(1)
 if host == "node1" and fault == ["absent"]:
     sys.exit()
 written, sync = 0, os.fsync
@@ -64,28 +71,19 @@ def stop_if(moment: str) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def raise_first_or_stop(problems: Sequence[str], nodes: Sequence[str]) -> None:
-    stop_if("ready")
-    raise_first(problems, nodes)
-
-
 os.fsync = fsync
-raise_first, broadcast._raise_first = broadcast._raise_first, raise_first_or_stop
 
 
 def report(num_bytes: int) -> None:
     global written
     written += num_bytes
     if host == "node1" and fault == ["hang"]:
+        time.sleep(0.5)  # by now the others know it
         (Path(log) / "hanging").touch()
         time.sleep(1000)
     hog = Path(dest) / host / "hog"
     if host == "node1" and fault == ["full"] and not hog.exists():
         hog.write_bytes(bytes(10 << 20))
-    if host == "node1" and fault == ["full", "end"] and written == Manifest.load(dataset).num_bytes:
-        with suppress(OSError), hog.open("wb", buffering=0) as file:
-            while file.write(bytes(PAGE_BYTES)):
-                pass
 
 
 opened: list[str] = []
@@ -117,19 +115,23 @@ def stage() -> dict[str, object]:
     strategy, listeners = os.environ.get("STRATEGY", "broadcast"), Listeners(report=report, watch=watch)
     folder = Path(dest) if strategy == "stripe" else Path(dest) / host
     try:
-        start_together(topology)
-        _, summary = run(dataset, folder, strategy=strategy, topology=topology, listeners=listeners)
+        with mpi.ending_early(topology) if strategy in ("broadcast", "auto") else nullcontext():
+            _, summary = run(dataset, folder, strategy=strategy, topology=topology, listeners=listeners)
     except DlioError as error:
         return {"error": f"{type(error).__name__}: {error}", "exit_code": error.exit_code}
     return asdict(summary) | {"watched": watched, "reported": written, "opened": opened}
 
 
-try:
-    with ending_mpi():
-        leave(f"{host}.{rank}.json", json.dumps(stage()))
-        stop_if("after")
-        if fault == ["stop", "end", host]:
-            mpi.MpiRing.close = lambda _: stop_if("end")  # type: ignore[method-assign]
-except DlioError as error:
-    leave(f"{host}.lost", str(error))
-    sys.exit(error.exit_code)
+plain_end = mpi.Processes.end
+
+
+def end(self: mpi.Processes) -> None:
+    stop_if("agree")
+    if fault == ["stop", "finalize", host]:
+        self._mpi.Finalize = lambda: stop_if("finalize")  # type: ignore[attr-defined]
+    plain_end(self)
+    stop_if("agreed")
+
+
+mpi.Processes.end = end  # type: ignore[method-assign]
+leave(f"{host}.{rank}.json", json.dumps(stage()))

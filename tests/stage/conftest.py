@@ -65,11 +65,9 @@ def cluster(tmp_path: Path) -> Cluster:
     return Cluster(tmp_path, "mpi")
 
 
-@pytest.fixture(params=["mpi", "gloo"])
+@pytest.fixture(params=["mpi", "folder"])
 def any_cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Cluster:
-    """What every transport has to pass."""
-    if request.param == "gloo":
-        pytest.importorskip("torch")
+    """What nodes have to pass wherever they meet."""
     return Cluster(tmp_path, request.param)
 
 

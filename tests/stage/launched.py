@@ -1,4 +1,4 @@
-"""Processes with host names of their own, which stand for nodes: started by mpiexec, or knowing MASTER_ADDR."""
+"""Processes with host names of their own, which stand for nodes: they meet by MPI, or in a folder."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import pytest
 
 from dlio.dataset.manifest import Manifest
 from dlio.stage import strategies
+from dlio.stage.live.agent.meeting_folder import MEET
+from dlio.stage.live.tcp import INTERFACE
 from tests.helpers import fork_server
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
@@ -24,12 +26,12 @@ needs_mpiexec = pytest.mark.skipif(
 )
 
 
-#: What the processes over gloo have in common.
-_IMPORTED = ("torch.distributed", "dlio.stage.run", *(f"dlio.stage.strategies.{name}" for name in strategies.names()))
+#: What the processes that meet in a folder have in common.
+_IMPORTED = ("dlio.stage.run", *(f"dlio.stage.strategies.{name}" for name in strategies.names()))
 
 
 class Cluster:
-    """Starts the processes of some nodes, which talk over MPI or gloo, and reads what they say."""
+    """Starts the processes of some nodes, which meet by MPI or in a folder, and reads what they say."""
 
     def __init__(self, tmp_path: Path, transport: str) -> None:
         self.transport = transport
@@ -46,8 +48,10 @@ class Cluster:
         arguments = [str(root), str(self.dest), str(self.log), *fault.split()]
         size = nodes * per_node
         environ = {name: value for name, value in os.environ.items() if name != "DLIO_LAUNCHER"}
-        if self.transport == "gloo":
-            script = SCRIPT.with_name("gloo_ranks.py")
+        environ[INTERFACE] = "127.0.0.1"
+        environ[MEET] = str(self.log.parent / ("nowhere" if self.transport == "mpi" else "meet"))
+        if self.transport == "folder":
+            script = SCRIPT.with_name("folder_ranks.py")
             return fork_server.start(_IMPORTED, script, [str(size), str(per_node), *arguments], self.log, environ)
         named = f'hostname node$((PMI_RANK / {per_node})); exec "$0" "$@"'
         command = [str(MPIEXEC), *options, "-n", str(size), "unshare", "-u", "sh", "-c", named]

@@ -38,7 +38,7 @@ def test_where_all_is_even_the_simulator_gives_the_times_of_the_cost_model(per_n
     sizes = Sizes.of_one_file_each(np.full(7 * per_node, GB))
     for name in names():
         predicted = cost_of(name, Volume(7 * per_node * GB, 7 * per_node, GB), machine).seconds
-        start = 7 * BLOCK_BYTES * (4 / min(machine.source, 7 * machine.client) + 1 / machine.network)
+        start = 7 * BLOCK_BYTES * (6 / min(machine.source, 7 * machine.client) + 1 / machine.network)
         found = simulate(sizes, machine, name).seconds
         assert abs(found - predicted) <= 1e-6 * predicted + (name == "broadcast") * (start + 0.005 * predicted), name
 
@@ -63,7 +63,7 @@ def test_every_byte_is_moved_once_and_the_busiest_part_is_named() -> None:
     found = simulate(EVEN, MACHINE, "broadcast")
     assert found.num_bytes == {
         "source": EVEN.files.sum(),
-        "network": 16 * 15 * 668 * BLOCK_BYTES,
+        "network": 15 * EVEN.files.sum(),
         "local storage": 16 * EVEN.files.sum(),
     }
     assert (found.busiest, found.opens, found.failures) == ("local storage", 448, 0)

@@ -8,7 +8,6 @@ import pytest
 
 import dlio
 from dlio.dataset.manifest import NAME, Manifest
-from dlio.stage.transfer.new_file import NewFile, page_buffer
 from tests.helpers import synced
 from tests.helpers.staging import write_dataset
 
@@ -40,11 +39,3 @@ def test_the_names_of_a_copy_are_on_the_disk_before_its_manifest(
     monkeypatch.setattr(disk, "rename", looked_at)
     dlio.stage(source, tmp_path / "node", strategy="replicate")
     assert unsynced and not any(unsynced)
-
-
-def test_a_broadcast_file_is_on_the_disk_once_it_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = synced.watched(monkeypatch)
-    new = NewFile(tmp_path / "file", page_buffer())
-    new.append(memoryview(b"some bytes"))
-    new.close()
-    assert disk.has(tmp_path / "file")

@@ -10,7 +10,6 @@ from tools.chaos.scene import Scene
 from tools.chaos.violation import Violation
 
 _RATE = "60mbit"  # so that a broadcast takes some seconds
-_PORT = "29400"
 
 
 class Network:
@@ -34,7 +33,8 @@ class Network:
     def environ(self, number: int) -> dict[str, str]:
         """Returns the variables by which the processes of a job, one on each node, know each other."""
         place = {"RANK": str(number), "WORLD_SIZE": str(self.size), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-        return {"MASTER_ADDR": "10.77.0.1", "MASTER_PORT": _PORT} | place
+        nodes = {"GROUP_RANK": str(number), "GROUP_WORLD_SIZE": str(self.size)}
+        return {"MASTER_ADDR": "10.77.0.1", "DLIO_INTERFACE": "eth0"} | place | nodes
 
     def lose(self, number: int, percent: int) -> None:
         """Has a node lose so many of a hundred packets that come to it, by chance."""

@@ -96,7 +96,7 @@ def mpi(check: str) -> Iterator[Finding]:
     of_jobs = {name for launcher in LAUNCHERS for name in launcher.names()}
     environ = {name: value for name, value in os.environ.items() if name not in of_jobs and name[:3] != "PMI"}
     if not _version("mpi4py"):
-        yield Finding(check, State.GOOD, "not installed: broadcasts go over gloo, under torchrun")
+        yield Finding(check, State.GOOD, "not installed: nodes that broadcast meet in a folder instead")
         return
     command = [sys.executable, "-c", _MPI]
     advice = "load an MPI module and build mpi4py with its mpicc: pip install --no-binary mpi4py mpi4py"

@@ -29,6 +29,11 @@ def is_node(client: bytes) -> bool:
     return client.startswith(_NODE)
 
 
+def node_of(client: bytes) -> int:
+    """Returns the node whose agent a client is."""
+    return int.from_bytes(client[len(_NODE) :], "little")
+
+
 class RefusedError(WireError):
     """The other end is not who it has to be."""
 

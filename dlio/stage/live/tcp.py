@@ -11,16 +11,22 @@ be replayed, reflected, or relayed to another server.
 
 from __future__ import annotations
 
+import fcntl
 import hmac
 import os
 import socket
+import struct
 import time
+from contextlib import suppress
 
+from dlio.errors import UsageError
 from dlio.stage.live import wire
 from dlio.stage.live.connection import CLIENT_BYTES, Connection, RefusedError, exchange, is_node, persist
 
 TOKEN_BYTES = NONCE_BYTES = 32
 _PROOF_BYTES = 32
+INTERFACE = "DLIO_INTERFACE"
+_SIOCGIFADDR = 0x8915
 _BACKLOG = 4096  # the kernel takes its own limit if that is less
 
 Address = tuple[str, int]
@@ -35,7 +41,7 @@ class TcpListener:
     """Where an agent listens to other nodes; a `Listener`.
 
     Args:
-        host: the address to listen on, at any port.
+        host: the address to listen on, at any port; or a socket that listens already.
         token: the job's.
         content: the content id of the data set.
     """
@@ -44,9 +50,9 @@ class TcpListener:
     most_of_host, most = 256, 512  # a host's 1,000 new ones a second leave each of them a quarter of a second
     refusal = bytes(_PROOF_BYTES)
 
-    def __init__(self, host: str, token: bytes, content: str) -> None:
+    def __init__(self, host: str | socket.socket, token: bytes, content: str) -> None:
         self._token, self._content = token, content
-        self.listening = socket.create_server((host, 0), backlog=_BACKLOG)
+        self.listening = listening_at(host) if isinstance(host, str) else host
         self.address: Address = self.listening.getsockname()[:2]
 
     def __str__(self) -> str:
@@ -69,6 +75,11 @@ class TcpListener:
     def close(self) -> None:
         """Stops listening; the socket itself is closed by the thread that accepts."""
         self.listening.shutdown(socket.SHUT_RDWR)  # closing alone does not wake it
+
+
+def listening_at(host: str) -> socket.socket:
+    """Returns a socket that listens at any port of an address; raises OSError."""
+    return socket.create_server((host, 0), backlog=_BACKLOG)
 
 
 def connect(address: Address, token: bytes, content: str, client: bytes) -> Connection:
@@ -112,3 +123,37 @@ def _verified(address: Address, token: bytes, content: str, client: bytes) -> so
 def _settle(peer: socket.socket) -> None:
     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
+def host_address() -> str:
+    """Returns the address of this node that other nodes reach: DLIO_INTERFACE, else that of the host's own name.
+
+    If that is the loopback's, it is the one towards MASTER_ADDR, or out of this network.
+
+    Raises:
+        UsageError: DLIO_INTERFACE names no interface with an address.
+    """
+    if named := os.environ.get(INTERFACE):
+        return _address_of(named)
+    with suppress(OSError):
+        found = socket.gethostbyname(socket.gethostname())
+        if not found.startswith("127."):
+            return found
+    for target in (os.environ.get("MASTER_ADDR", ""), "192.0.2.1"):
+        with suppress(OSError, UnicodeError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((target or "127.0.0.1", 9))  # sends nothing: only asks which interface leads there
+            if not (found := str(probe.getsockname()[0])).startswith("127."):
+                return found
+    return "127.0.0.1"
+
+
+def _address_of(named: str) -> str:
+    """Returns the address of an interface, or the address itself."""
+    with suppress(OSError):
+        return socket.inet_ntoa(socket.inet_aton(named))
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            found = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", named.encode()[:15]))
+        return socket.inet_ntoa(found[20:24])
+    except OSError as error:
+        raise UsageError(f"{INTERFACE}={named}: {error.strerror}: name an interface with an IPv4 address") from error

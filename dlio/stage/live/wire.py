@@ -53,6 +53,7 @@ class Op(IntEnum):
     SERVE = 6  # of an agent: send the ranges if this node keeps them, and read them from the source if it must
     HELD = 7  # of an agent: send the ranges if they are here already
     AHEAD = 8  # as SERVE, after all that readers wait for
+    PEER = 9  # of a node: send what it tells the others of itself, as JSON; `file` is 1 if the one that asks has all
 
 
 class Status(IntEnum):
@@ -145,7 +146,7 @@ def receive_request(peer: socket.socket) -> Request:
     magic, version, op, count, file = _HEAD.unpack(receive(peer, _HEAD.size))
     _check(magic, version)
     if op not in iter(Op) or count > MAX_RANGES:
-        raise WireError(f"a request of op {op} with {count} ranges: expected op 1 to 8, at most {MAX_RANGES} ranges")
+        raise WireError(f"a request of op {op} with {count} ranges: expected op 1 to 9, at most {MAX_RANGES} ranges")
     ranges = _RANGE.iter_unpack(receive(peer, count * _RANGE.size))
     return Request(Op(op), file, tuple((offset, offset + length) for offset, length in ranges))
 

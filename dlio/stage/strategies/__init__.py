@@ -25,8 +25,7 @@ class Needs:
     """What a strategy needs, and what it gives each node.
 
     Attributes:
-        exchange: all nodes at once, which pass data to each other (`dlio.stage.comm.connect.world`), and report the
-            progress of all nodes themselves.
+        exchange: all nodes at once, which pass data to each other (dlio/stage/strategies/broadcast.py).
         shared: a destination that all nodes see; else it is storage of each node's own.
         parts: a choice of `Options.copies`, since each node gets a part; else each node gets the whole data set.
     """

@@ -107,7 +107,7 @@ def _carry_out(job: Job) -> Outcome:
 def _copy_share(job: Job, folder: StagedFolder, plan: Plan, create: Create | None) -> Outcome:
     """Copies one share, or waits for the node that copies it."""
     with claimed(folder.claims, lambda: not folder.missing(plan.wanted)) as claim:
-        return Outcome(job.manifest) if claim is None else fill(job, plan, folder, claim, lambda: None, create)
+        return Outcome(job.manifest) if claim is None else fill(job, plan, folder, claim, lambda: None, create=create)
 
 
 def layouts(job: Job) -> dict[str, Layout]:

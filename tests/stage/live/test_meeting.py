@@ -12,10 +12,10 @@ import pytest
 from dlio.errors import StorageError, UsageError
 from dlio.locking.owner import Owner
 from dlio.stage.cache.clean import clean
-from dlio.stage.live.agent.meeting import Meeting, Peer
+from dlio.stage.live.agent.meeting import Peer
 from dlio.stage.live.agent.meeting_folder import meeting_folder
 from tests.helpers.forked import Forked
-from tests.helpers.live import meet_in
+from tests.helpers.live import meet_in, met
 from tests.helpers.users import ALICE, BOB, as_user, open_to_all
 
 CONTENT = "0" * 32
@@ -33,7 +33,7 @@ def test_only_old_meetings_are_removed(tmp_path: Path, monkeypatch: pytest.Monke
     (foreign[2] / "more").write_text("kept")
     for folder in (*foreign, ours):
         os.utime(folder, _LONG_AGO)
-    Meeting(CONTENT, 0, 2).leave()
+    met(CONTENT, 0, 2).leave()
     assert not ours.exists() and not meeting_folder(CONTENT).exists()
     assert all((folder / "token").exists() for folder in foreign[:2]) and (foreign[2] / "more").exists()
 
@@ -43,7 +43,7 @@ def test_clean_removes_what_dead_agents_of_the_job_left(
 ) -> None:
     meet_in(tmp_path, monkeypatch)
     dead = replace(Owner.current(), started=1)
-    meetings = [Meeting(CONTENT, node, 2) for node in range(2)]
+    meetings = [met(CONTENT, node, 2) for node in range(2)]
     for each, owner in zip(meetings, (dead, Owner.current()), strict=True):
         each.tell(Peer(each.node, ("127.0.0.1", 9), owner, False, 0, 0))
     around = meeting_folder(CONTENT)
@@ -68,7 +68,7 @@ def test_a_meeting_in_a_folder_of_another_user_is_refused(
     planted.mkdir(parents=True, mode=0o700)
     os.chown(planted, 54321, 54321)
     with pytest.raises(StorageError, match=f"{planted} is not this user's alone: name another folder in DLIO_MEET"):
-        Meeting(CONTENT, 0, 2)
+        met(CONTENT, 0, 2)
     assert list(planted.iterdir()) == []
 
 
@@ -79,11 +79,11 @@ def test_a_place_that_anybody_can_swap_is_refused(
     meet = tmp_path / "around" / "meet"
     meet.mkdir(parents=True)
     meet_in(meet, monkeypatch)
-    Meeting(CONTENT, 0, 2)
+    met(CONTENT, 0, 2)
     made = sorted(tmp_path.rglob("*"))
     ({"meet": meet, "around": meet.parent}[loose]).chmod(0o777)
     with pytest.raises(StorageError, match=r"anybody could replace .* whose mode is 777: .*\(chmod \+t\)"):
-        Meeting(CONTENT, 1, 2)
+        met(CONTENT, 1, 2)
     assert clean(tmp_path, job="local") == []
     assert "meetings of earlier agents are left: anybody could replace" in caplog.text
     assert sorted(tmp_path.rglob("*")) == made
@@ -97,12 +97,11 @@ def test_a_swapped_place_leads_no_agent_elsewhere(tmp_path: Path, monkeypatch: p
     mine = home / f"dlio-meet-{ALICE}" / f"local-{CONTENT}"
 
     def work() -> None:
-        meeting = Meeting(CONTENT, 0, 2)
+        meeting = met(CONTENT, 0, 2)
         peer = Peer(0, ("127.0.0.1", 9), Owner.current(), False, 0, 0)
         meeting.tell(peer)
         swapped.wait()
         meeting.tell(replace(peer, staged=1))
-        meeting.beat()
         meeting.leave()
 
     def swap() -> None:
@@ -148,7 +147,7 @@ class _Swapped:
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user")
 def test_a_record_of_another_user_is_no_peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     meet_in(tmp_path, monkeypatch)
-    meetings = [Meeting(CONTENT, node, 3) for node in range(3)]
+    meetings = [met(CONTENT, node, 3) for node in range(3)]
     for each in meetings[1:]:
         each.tell(Peer(each.node, ("127.0.0.1", 9), Owner.current(), False, 0, 0))
     os.chown(meeting_folder(CONTENT) / "node-1.json", BOB, BOB)
@@ -180,7 +179,7 @@ def test_a_user_without_a_home_cleans_and_is_told_to_name_a_folder(
 
 def test_a_meeting_that_others_can_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     meet_in(tmp_path, monkeypatch)
-    Meeting(CONTENT, 0, 2)
+    met(CONTENT, 0, 2)
     meeting_folder(CONTENT).chmod(0o750)
     with pytest.raises(StorageError, match="is not this user's alone"):
-        Meeting(CONTENT, 1, 2)
+        met(CONTENT, 1, 2)

@@ -18,7 +18,7 @@ from dlio.errors import StorageError
 from dlio.locking.owner import Owner
 from dlio.stage.live import wire
 from dlio.stage.live.agent import server
-from dlio.stage.live.agent.meeting import Meeting, Peer
+from dlio.stage.live.agent.meeting import Peer
 from dlio.stage.live.agent.node import Node
 from dlio.stage.live.connection import Connection, node_client
 from dlio.stage.live.folder import LiveFolder
@@ -33,6 +33,7 @@ from tests.helpers.live import (
     is_complete,
     let_in,
     meet_in,
+    met,
     open_to_nodes,
     task,
     working,
@@ -182,7 +183,7 @@ class HostilePeer:
     """Node 1 of 2: it knows the token, and does harm."""
 
     def __init__(self, content_id: str, behave: Behaviour) -> None:
-        self._meeting = Meeting(content_id, 1, 2)
+        self._meeting = met(content_id, 1, 2)
         self._behave = behave
         self._listener = TcpListener("127.0.0.1", self._meeting.token, content_id)
         self._meeting.tell(Peer(1, self._listener.address, Owner.current(), False, 0, 0))

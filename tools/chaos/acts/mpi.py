@@ -11,6 +11,7 @@ from pathlib import Path
 
 from dlio.cluster import liveness
 from dlio.dataset.manifest import Manifest
+from dlio.stage.live.agent.meeting import LATE_SECONDS
 from tools.chaos import oracle
 from tools.chaos.linux import MPIEXEC
 from tools.chaos.patience import until
@@ -19,8 +20,8 @@ from tools.chaos.scene import LIMIT_SECONDS, Scene
 from tools.chaos.violation import Violation
 
 NEEDS = ("root", "mpiexec (mpich, mpi4py)")
-#: A wait of LOST_SECONDS begins before the loss, another one for an answer after it; and a loaded machine.
-_LOST_SECONDS = 2 * liveness.LOST_SECONDS + 20.0
+#: A rank that the others have not seen yet is expected for so long, one that they have seen may be silent; and a load.
+_LOST_SECONDS = LATE_SECONDS + liveness.LOST_SECONDS + 20.0
 #: A rank, with a host name of its own; it ignores SIGUSR1, by which Hydra says that another one has ended.
 _RANK = (
     'hostname node$PMI_RANK; trap "" USR1; folder=$1; shift; echo $$ >$folder/$PMI_RANK.pid; '

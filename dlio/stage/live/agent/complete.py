@@ -6,6 +6,7 @@ The process that fills is a `dlio stage` or an agent. If it dies, one that waits
 from __future__ import annotations
 
 import errno
+import logging
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from dlio.dataset.manifest import File
 from dlio.errors import StorageError
 from dlio.locking.claim import claimed
 from dlio.locking.claim_file import Claim, is_in_force
+from dlio.locking.owner import Owner
 from dlio.stage.cache import lease
 from dlio.stage.cache.access import Access
 from dlio.stage.cache.base_folder import check_names
@@ -25,8 +27,10 @@ from dlio.stage.cache.node_cache import is_being_filled, make_room
 from dlio.stage.cache.ownership import check_safe, choosing_again, folder_for_us, open_for_us
 from dlio.stage.job import Job, Outcome
 from dlio.stage.live.agent.fill import Fill
+from dlio.stage.live.agent.meeting import Meeting, Peer
 from dlio.stage.live.agent.node import Node
 from dlio.stage.live.agent.store import Create, Store
+from dlio.stage.live.agent.together import Together
 from dlio.stage.live.folder import LiveFolder
 from dlio.stage.live.following import Following
 from dlio.stage.live.wire import Origin
@@ -34,28 +38,36 @@ from dlio.stage.planning.live import Plan
 from dlio.stage.transfer.source import StagingSource
 
 _HEAD_START_SECONDS = 2.0
-_BEAT_SECONDS = 2.0
+_SHOWN_TEXT = 200
+
+_log = logging.getLogger(__name__)
 
 Claims = tuple[Claim, Claim | None]  #: this process's claim, and the one before it
 
 
-def complete(job: Job, plan: Plan, copy: str) -> Outcome:
+def complete(job: Job, plan: Plan, copy: str, meeting: Meeting | None = None) -> Outcome:
     """Returns the staged data set in the folder `copy`, once it holds what the plan wants.
 
     Args:
         job: the source and the destination.
         plan: what this node keeps, and where it comes from.
         copy: the staged folder's name.
+        meeting: the other nodes, if the plan has others; None in a process that is not to meet them.
 
     Raises:
         ManifestError: a file has a reserved name.
         DigestError: a source file is damaged.
         StorageError: no room, no permission, an input/output error, or the process that filled the copy failed.
     """
-    return choosing_again(partial(_complete, job, plan, copy))
+    try:
+        return choosing_again(partial(_complete, job, plan, copy, meeting))
+    except BaseException as error:
+        if meeting:
+            meeting.leave(Peer(plan.node, ("", 0), Owner.current(), False, 0, 1, waiting_for=str(error)[:_SHOWN_TEXT]))
+        raise
 
 
-def _complete(job: Job, plan: Plan, copy: str) -> Outcome:
+def _complete(job: Job, plan: Plan, copy: str, meeting: Meeting | None) -> Outcome:
     """Returns as `complete`; raises TakenError if another user has taken the folder."""
     wanted = plan.wanted
     folder = folder_for_us(job.dest, copy, wanted)
@@ -69,17 +81,75 @@ def _complete(job: Job, plan: Plan, copy: str) -> Outcome:
         check_safe(folder)
         if job.options.mode is not None:
             folder.give([file.name for file in wanted], job.access(None))
+        if meeting:
+            _serve_complete(job, plan, folder, meeting)
         return Outcome(staged)
     check_names(plan.manifest)  # which was done before, if the copy is complete
     following = Following(folder, wanted, job.listeners)
     _let_the_leader_begin(job, folder, following)
-    with closing(following), claimed(folder.claims, following.is_done) as claim:
+    aside = _Aside(meeting, plan, folder)
+
+    def is_done() -> bool:
+        aside.look()
+        return following.is_done()
+
+    with closing(following), claimed(folder.claims, is_done) as claim:
         if claim is None:
             check_safe(folder)
             return Outcome(staged)
         names = [file.name for file in wanted]
-        filled = fill(job, plan, folder, claim, lambda: folder.finish(plan.manifest, names, job.access(None)))
+        plan = Plan(plan.manifest) if aside.has_left else plan  # the others do not look for this node any more
+        finish = partial(folder.finish, plan.manifest, names, job.access(None))
+        filled = fill(job, plan, folder, claim, finish, meeting=None if aside.has_left else meeting)
     return replace(filled, manifest=staged)
+
+
+class _Aside:
+    """Tells the other nodes not to wait for this one while a process that does not meet them fills its copy."""
+
+    def __init__(self, meeting: Meeting | None, plan: Plan, folder: StagedFolder) -> None:
+        self._meeting, self._plan, self._folder = meeting, plan, folder
+        self.has_left = False
+
+    def look(self) -> None:
+        """Looks whether such a process fills the copy."""
+        if self._meeting is None or self.has_left or not (agent := LiveFolder(self._folder).agent()):
+            return
+        if self._meeting.is_joined_by_others and (agent.node, agent.nodes) == (self._plan.node, self._plan.num_nodes):
+            return
+        self.leave()
+
+    def leave(self) -> None:
+        """Leaves the word that this node keeps nothing for the others."""
+        if self._meeting:
+            self._meeting.leave(Peer(self._plan.node, ("", 0), Owner.current(), True, 0, 0))
+        self.has_left = True
+
+
+def _serve_complete(job: Job, plan: Plan, folder: StagedFolder, meeting: Meeting) -> None:
+    """Serves a copy that is complete to the other nodes until they are, if no other process does."""
+    try:
+        with claimed(folder.claims, lambda: False, patient=False) as claim:
+            if claim:
+                with _at_work(job, plan, folder, meeting=meeting) as together:
+                    together.serve()
+                return
+    except StorageError as error:  # as in a copy of root's
+        _log.info("the copy is not served to other nodes: %s", error)
+    _Aside(meeting, plan, folder).leave()
+
+
+@contextmanager
+def _at_work(
+    job: Job, plan: Plan, folder: StagedFolder, create: Create | None = None, meeting: Meeting | None = None
+) -> Iterator[Together]:
+    """Yields a node at work, and ends it."""
+    with (
+        closing(Node(job, plan, folder, create, is_hurried=True, meeting=meeting)) as node,
+        closing(Together(job, node)) as together,
+    ):
+        node.begin()
+        yield together
 
 
 def _let_the_leader_begin(job: Job, folder: StagedFolder, following: Following) -> None:
@@ -92,7 +162,14 @@ def _let_the_leader_begin(job: Job, folder: StagedFolder, following: Following) 
 
 
 def fill(
-    job: Job, plan: Plan, folder: StagedFolder, claims: Claims, finish: Callable[[], None], create: Create | None = None
+    job: Job,
+    plan: Plan,
+    folder: StagedFolder,
+    claims: Claims,
+    finish: Callable[[], None],
+    *,
+    create: Create | None = None,
+    meeting: Meeting | None = None,
 ) -> Outcome:
     """Returns what was done to bring the missing files of a plan into a claimed folder.
 
@@ -102,6 +179,7 @@ def fill(
         claims: this process's claim, and the one before it.
         finish: called once all files have their names, while the node still serves.
         create: makes an unfinished file; None for a plain file.
+        meeting: as `complete`.
 
     Raises:
         DigestError, StorageError: as `complete`.
@@ -113,10 +191,11 @@ def fill(
         make_room(folder, lacked, len(missing))
         if job.listeners.expect:
             job.listeners.expect(lacked)
-        with closing(Node(job, plan, folder, create, is_hurried=True)) as node:
-            node.begin()
-            _until_complete(node)
+        with _at_work(job, plan, folder, create, meeting) as together:
+            together.wait()
             finish()
+            together.serve()
+            node = together.node
             return Outcome(plan.manifest, node.source_bytes, node.store.written_bytes)
 
 
@@ -126,14 +205,6 @@ def take_over(folder: StagedFolder, source: str, claims: Claims) -> None:
     if previous and not previous.is_over:
         shutil.rmtree(LiveFolder(folder).path, ignore_errors=True)
     folder.begin(source)
-
-
-def _until_complete(node: Node) -> None:
-    """Returns once a node has all that it keeps; raises the first error of a file."""
-    while not node.fill.settled.wait(_BEAT_SECONDS):
-        node.beat()
-    if node.fill.failure and not node.store.is_complete:
-        raise node.fill.failure
 
 
 def fetch_again(source: StagingSource, folder: StagedFolder, file: File, access: Access) -> None:

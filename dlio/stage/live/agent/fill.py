@@ -16,15 +16,14 @@ from functools import partial
 from dlio.errors import DigestError, StorageError
 from dlio.io.threads import started_up_to
 from dlio.stage.live.agent.failures import FULL, GIVE_UP_SECONDS, Failures, FullError, LaterError
-from dlio.stage.live.agent.pending import LOOK_SECONDS, Pending
-from dlio.stage.live.agent.pieces import Piece
+from dlio.stage.live.agent.pending import LOOK_SECONDS, Pending, Piece
 from dlio.stage.live.agent.store import Store
 from dlio.stage.live.agent.waiters import Waiters
 from dlio.stage.live.wire import BEAT_SECONDS, Origin, Span
 from dlio.stage.live.writing import Buffers
 
 LATER_SECONDS = 0.1
-THREADS = 12  # of each kind; they hide a latency of some ms per read
+THREADS = 12  # of each kind, or of both if all is hurried: their pieces are large; they hide some ms per read
 _OVERDUE_SECONDS = 1.0
 _ADVICE = "see whether the source and this node's storage answer, then stage again"
 _IDLE_SECONDS = 5.0  # between two looks for unannounced work, once all is there
@@ -64,11 +63,13 @@ class Fill:
         self._changed = threading.Condition()  # notified of work
         self._waiters, self._failures = Waiters(), Failures()
         kinds = 1 if is_far is None else 2
+        self._most = THREADS // kinds if is_hurried else THREADS
         self._is_far = is_far or (lambda number: False)
         self._pending = [
-            Pending(store, self._failures, is_for_later, THREADS, is_hurried=is_hurried) for _ in range(kinds)
+            Pending(store, self._failures, is_for_later, self._most, is_hurried=is_hurried) for _ in range(kinds)
         ]
         self._is_hurried = is_hurried
+        self._is_read_soon = kinds > 1 and not is_hurried  # by others, from the page cache; a broadcast does with less
         self.failure: BaseException | None = None
         self.settled = threading.Event()
         self._finishing, self._from_source, self._damaged = set[int](), set[int](), set[int]()
@@ -79,11 +80,11 @@ class Fill:
         self._stopped = False
         self._threads: list[threading.Thread] = []
 
-    def start(self, threads: int = THREADS) -> None:
-        """Starts this many threads of each kind, or as many as the system allows; raises MissingError if it is none."""
+    def start(self, threads: int = 0) -> None:
+        """Starts threads of each kind, or as many as the system allows; raises MissingError if that is none."""
         if self._store.is_complete:
             self.settled.set()
-        self._threads = started_up_to(threads * len(self._pending), self._work, "dlio-fill")
+        self._threads = started_up_to((threads or self._most) * len(self._pending), self._work, "dlio-fill")
 
     def stop(self) -> bool:
         """Has the threads end, and returns whether they do within a moment: one may hang in a read of the source."""
@@ -221,8 +222,7 @@ class Fill:
         target, release = buffer[: piece.end - piece.begin], partial(self._buffers.give_back, buffer)
         try:
             origin = self._fetch(piece.number, piece.begin, target, piece.number in self._from_source, is_urgent)
-            # What others soon read goes through the page cache.
-            is_cached = is_urgent or (len(self._pending) > 1 and origin == Origin.SOURCE)
+            is_cached = is_urgent or (self._is_read_soon and origin == Origin.SOURCE)
             self._store.write(piece.number, piece.begin, target, None if is_cached else release)
         except BaseException:
             release()

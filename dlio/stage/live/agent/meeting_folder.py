@@ -1,8 +1,9 @@
-"""The folder of a meeting: made, held open, and removed, in a place that users may share.
+"""A folder that all nodes see, in which they meet: made, held open, and removed, in a place that users may share.
 
     $DLIO_MEET/dlio-meet-<user id>/<job>-<content id>/     by default below ~/.local/state/dlio
         token                          of the job; the first that writes it wins
-        node-<rank>.json               where a node's agent listens; its modification time is its sign of life
+        node-<rank>.json               where a node listens, how far it is; its modification time is a sign of life
+        rank-<rank>.json               the machine of a process, if the launcher does not number the nodes
 
 Nobody else can replace $DLIO_MEET, or it is not used. What lies below is reached by descriptor, follows no link, and is
 this user's alone: so nothing is written or removed elsewhere, even if the modes of these folders change later.
@@ -15,30 +16,152 @@ import logging
 import os
 import re
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
-from dlio.errors import StorageError, UsageError
+from dlio.cluster import liveness
+from dlio.errors import LauncherError, StorageError, UsageError
 from dlio.io import files
 from dlio.io.ground import check_ground
 from dlio.io.open_folder import OpenFolder
 from dlio.locking.owner import Owner
 from dlio.stage.cache import lease
+from dlio.stage.live.agent.meeting import JOIN_SECONDS, Peer
+from dlio.stage.live.tcp import TOKEN_BYTES, TcpListener, host_address
 
 MEET, TOKEN = "DLIO_MEET", "token"
+SHOWN = ".shown"
 _MEETINGS = "dlio-meet"  # with the user's id, below a folder that may be shared with other users
 _CONTENT = 32  # characters of a content id
 _FORGOTTEN_SECONDS = 7 * 86400
+_POLL_SECONDS = 0.05
 _SILENT_SECONDS = 3600  # of an agent on another machine
-_NODE = re.compile(r"node-[0-9]+\.json")
-_UNFINISHED = re.compile(rf"\.({TOKEN}|{_NODE.pattern})\.[0-9a-f]+")
+_NODE = re.compile(r"node-([0-9]+)\.json")
+_RANK = re.compile(r"rank-([0-9]+)\.json")
+_UNFINISHED = re.compile(rf"\.({TOKEN}|(node|rank)-[0-9]+\.json)\.[0-9a-f]+")
 
 _log = logging.getLogger(__name__)
 
 
-def meeting_folder(content: str, job: str = "") -> Path:
+class MeetingFolder:
+    """Where a node tells the others of itself, in files; a `Place`.
+
+    Args:
+        path: the folder, as `meeting_folder` names it.
+        node: this node's rank.
+        size: the nodes that are expected, without which the folder is not removed; 0 if nobody knows.
+
+    Raises:
+        StorageError: the folder cannot be made, or is open to other users.
+    """
+
+    is_joined_by_others = True
+
+    def __init__(self, path: Path, node: int, size: int = 0) -> None:
+        self.path, self._node, self._size = path, node, size
+        self._came = 0  # when this node first told something, by the file system's clock
+        self._left: set[int] = set()
+        self._folder = open_meeting(self.path)
+        self._close = weakref.finalize(self, self._folder.close)
+        self.token = self._token()
+
+    def _token(self) -> bytes:
+        """Returns the job's token, made if this node is the first."""
+        path, mine = self.path / TOKEN, f".{TOKEN}.{os.urandom(8).hex()}"
+        with files.storage_errors("write", path):
+            self._folder.write_new(mine, os.urandom(TOKEN_BYTES), 0o600)
+            with suppress(FileExistsError):
+                self._folder.link(mine, TOKEN)
+            self._folder.unlink(mine)
+            data, status = self._folder.read(TOKEN)
+        if status.st_uid != os.geteuid() or status.st_mode & 0o077 or len(data) != TOKEN_BYTES:
+            raise StorageError(f"{path} holds no token that only you may read: remove {self.path}")
+        return data
+
+    def listener(self, content: str) -> TcpListener:
+        """Returns where this node listens; see `Place`."""
+        return TcpListener(host_address(), self.token, content)
+
+    def tell(self, peer: Peer) -> None:
+        """Writes this node's file; see `Place`."""
+        name = node_file(self._node)
+        with files.storage_errors("write", self.path):
+            self._folder.publish(name, json.dumps(peer.to_json()).encode())
+            self._came = self._came or self._folder.read(name)[1].st_mtime_ns
+
+    def look(self, node: int) -> tuple[Peer, object] | None:
+        """Returns what a node's file says, and when it was written; see `Place`."""
+        self._left.discard(node)
+        try:
+            data, status = self._folder.read(node_file(node))
+            peer = Peer.from_json(node, json.loads(data))
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+        if status.st_uid != os.geteuid():
+            return None
+        if peer.has_left:
+            if not self._came or status.st_mtime_ns < self._came - JOIN_SECONDS * 1e9:
+                return None  # in an earlier run of this job
+            self._left.add(node)
+        return peer, status.st_mtime_ns
+
+    def heard(self, node: int) -> None:
+        """Does nothing: the node has written it; see `Place`."""
+
+    def has_gone(self, node: int) -> bool:
+        """Returns whether a node has said that it has left; see `Place`."""
+        return node in self._left
+
+    def nodes(self) -> list[int]:
+        """Returns the ranks of the nodes that have a file here; raises StorageError."""
+        with files.storage_errors("read", self.path):
+            names = self._folder.names()
+        return sorted(int(found[1]) for found in map(_NODE.fullmatch, names) if found)
+
+    def leave(self, last: Peer | None) -> None:
+        """Leaves a last word for nodes that come late, or nothing; removes the folder if all have left; see `Place`."""
+        with suppress(OSError):
+            if last:
+                self._folder.publish(node_file(self._node), json.dumps(replace(last, has_left=True).to_json()).encode())
+            else:
+                with suppress(FileNotFoundError):
+                    self._folder.unlink(node_file(self._node))
+            _remove_if_left(self._folder, self._size if last else 0)
+        self._close()
+
+    def machines(self, rank: int, size: int, machine: str) -> list[str]:
+        """Returns the machine of each of the job's processes, after waiting until all have come.
+
+        Raises:
+            LauncherError: some do not come within `liveness.ARRIVAL_SECONDS`.
+            StorageError: the folder cannot be written.
+        """
+        deadline, found = time.monotonic() + liveness.ARRIVAL_SECONDS, dict[int, str]()
+        with files.storage_errors("write", self.path):
+            self._folder.publish(f"rank-{rank}.json", json.dumps(machine).encode(), 0o600)
+        while len(found) < size:
+            for each in [each for each in range(size) if each not in found]:
+                with suppress(OSError, ValueError, RecursionError):
+                    data, status = self._folder.read(f"rank-{each}.json")
+                    if status.st_uid == os.geteuid():
+                        found[each] = str(json.loads(data))
+            absent = [each for each in range(size) if each not in found]
+            if absent and time.monotonic() > deadline:
+                raise LauncherError(
+                    f"ranks {absent} of {size} did not come to {self.path} within {liveness.ARRIVAL_SECONDS:g} s: "
+                    f"start dlio stage in every process, and name a folder that all nodes see in {MEET}"
+                )
+            time.sleep(_POLL_SECONDS * bool(absent))
+        return [found[each] for each in range(size)]
+
+
+def meeting_folder(content: str, job: str = "", kind: str = "") -> Path:
     """Returns the meeting folder of a job, by default of this one, and a data set.
+
+    Nodes that only show each other how far they are have one of their own, whose `kind` is SHOWN.
 
     Raises:
         UsageError: DLIO_MEET is not set, and this user has no home.
@@ -48,7 +171,7 @@ def meeting_folder(content: str, job: str = "") -> Path:
     except RuntimeError as error:
         raise UsageError(f"this user has no home: name a folder that all nodes see in {MEET}") from error
     run = os.environ.get("TORCHELASTIC_RUN_ID") or os.environ.get("MASTER_ADDR", "local")
-    name = f"{(job or lease.job_name() or run).replace('/', '_')}-{content}"
+    name = f"{(job or lease.job_name() or run).replace('/', '_')}{kind}-{content}"
     return Path(base).absolute() / f"{_MEETINGS}-{os.geteuid()}" / name
 
 
@@ -84,13 +207,6 @@ def node_file(node: int) -> str:
     return f"node-{node}.json"
 
 
-def leave(meeting: OpenFolder, node: int) -> None:
-    """Removes a node's file, and the folder if it was the last; raises OSError."""
-    with suppress(FileNotFoundError):
-        meeting.unlink(node_file(node))
-    _remove_if_left(meeting)
-
-
 def forget(job: str) -> None:
     """Removes what dead agents of a job, and of jobs that ended long ago, have left in meetings of this user."""
     try:
@@ -99,7 +215,7 @@ def forget(job: str) -> None:
         with OpenFolder.at(path.parent.parent) as opened, _own(opened, path.parent.name, 0o022) as around:
             _forget_old(around)
             for meeting in _meetings(around):
-                if meeting.path.name[:-_CONTENT] == path.name:
+                if meeting.path.name[:-_CONTENT] in (path.name, f"{path.name[:-1]}{SHOWN}-"):
                     with suppress(OSError):
                         _leave_for_the_dead(meeting)
     except UsageError:  # so there are none
@@ -121,15 +237,24 @@ def _leave_for_the_dead(meeting: OpenFolder) -> None:
     _remove_if_left(meeting)
 
 
-def _remove_if_left(meeting: OpenFolder) -> None:
-    if not any(map(_NODE.fullmatch, meeting.names())):
+def _remove_if_left(meeting: OpenFolder, size: int = 0) -> None:
+    """Removes the folder if no node is there any more, after at least so many have come; raises OSError."""
+    nodes = list(filter(_NODE.fullmatch, meeting.names()))
+    if len(nodes) >= size and not any(_is_there(meeting, name) for name in nodes):
         _remove(meeting)
+
+
+def _is_there(meeting: OpenFolder, name: str) -> bool:
+    """Returns whether a node has not said that it has left; raises OSError."""
+    with suppress(FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
+        return not json.loads(meeting.read(name)[0])["has_left"]
+    return False
 
 
 def _remove(meeting: OpenFolder) -> None:
     """Removes a meeting folder, but nothing that is not a meeting's; raises OSError if something else is in it."""
     for name in meeting.names():
-        if name == TOKEN or _NODE.fullmatch(name) or _UNFINISHED.fullmatch(name):
+        if name == TOKEN or any(each.fullmatch(name) for each in (_NODE, _RANK, _UNFINISHED)):
             with suppress(FileNotFoundError):
                 meeting.unlink(name)
     with meeting.below("..") as around:

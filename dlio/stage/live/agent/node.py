@@ -17,13 +17,15 @@ from dlio.stage.cache import lease
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.job import Job
 from dlio.stage.live.agent.fill import Fill
-from dlio.stage.live.agent.meeting import Meeting, Peer, host_address
+from dlio.stage.live.agent.meeting import Meeting, Peer
+from dlio.stage.live.agent.meeting_folder import MeetingFolder, meeting_folder
 from dlio.stage.live.agent.peers import Fetching
 from dlio.stage.live.agent.relay import Relay
 from dlio.stage.live.agent.server import Server
 from dlio.stage.live.agent.store import Create, Store
+from dlio.stage.live.connection import is_node, node_of
 from dlio.stage.live.folder import FILES, AgentRecord, LiveFolder
-from dlio.stage.live.tcp import Address, TcpListener
+from dlio.stage.live.tcp import Address
 from dlio.stage.live.unix import UnixListener
 from dlio.stage.planning.live import Plan
 
@@ -43,16 +45,27 @@ class LetGo(BaseException):
 class Node:
     """One node's part of a copy, being filled; `fill` and `server` run in threads of their own.
 
+    Attributes:
+        meeting: the other nodes; None if files are passed to none.
+
     Args:
         job: where the data set is read, and who may read the copy.
         plan: this node's part.
         folder: of the copy.
         create: makes an unfinished file; None for a plain file.
         is_hurried: somebody waits until all files are here, or one has failed.
+        meeting: the other nodes; None to meet them in a folder, if the plan has others.
     """
 
     def __init__(
-        self, job: Job, plan: Plan, folder: StagedFolder, create: Create | None = None, *, is_hurried: bool = False
+        self,
+        job: Job,
+        plan: Plan,
+        folder: StagedFolder,
+        create: Create | None = None,
+        *,
+        is_hurried: bool = False,
+        meeting: Meeting | None = None,
     ) -> None:
         self.plan, self._is_hurried = plan, is_hurried
         self._job, self.folder = job, folder
@@ -62,7 +75,11 @@ class Node:
         self._began = time.monotonic()
         self._is_needed = True
         content = plan.manifest.content_id
-        self._meeting = Meeting(content, plan.node, plan.num_nodes) if plan.num_nodes > 1 else None
+        if meeting is None and plan.num_nodes > 1:
+            meeting = Meeting(
+                MeetingFolder(meeting_folder(content), plan.node, plan.num_nodes), plan.node, plan.num_nodes
+            )
+        self.meeting = meeting
         self.store = Store(
             self._live,
             plan.listed,
@@ -73,8 +90,8 @@ class Node:
             create,
             job.listeners.report,
         )
-        self._fetching = Fetching(job.source, self.plan, self._meeting)
-        is_far = (lambda number: plan.owner(number) != plan.node) if self._meeting else None
+        self._fetching = Fetching(job.source, self.plan, self.meeting)
+        is_far = (lambda number: plan.owner(number) != plan.node) if self.meeting else None
         self.fill = Fill(
             self.store, self._fetching.fetch, self._source_name, self._fetching.judge, self._fetching.is_expected,
             is_far, is_hurried=is_hurried,
@@ -83,11 +100,12 @@ class Node:
         self._relay = Relay(self._fetching.fetch, self._fetching.asked)
         self._lock = threading.Lock()
         self._signs = Signs()
-        self._tcp = TcpListener(host_address(), self._meeting.token, content) if self._meeting else None
+        self._tcp = self.meeting.listener(content) if self.meeting else None
         self._unix = None if folder.share else UnixListener(self._live)
         listeners = [listener for listener in (self._unix, self._tcp) if listener]
         self.server = Server(listeners, self.store, self.fill, self._relay, self)
         self._inode = self._live.path.stat().st_ino
+        self._had = self._live.present_bytes([plan.listed[number] for number in plan.kept])
 
     def __str__(self) -> str:
         return f"node {self.plan.node} of {self.plan.num_nodes}, at {self._tcp or self._unix}"
@@ -120,18 +138,24 @@ class Node:
             self._live.write_record(AgentRecord(Owner.current(), self._unix.where, node, nodes, not self._is_hurried))
 
     def _tell(self) -> None:
-        if self._meeting:
+        if self.meeting:
             with suppress(StorageError):  # the shared file system hangs or is full: tried again at the next beat
-                self._meeting.tell(self._peer())
+                self.meeting.tell(self.peer())
 
-    def _peer(self) -> Peer:
-        """Returns this node's record for the other nodes and for `dlio stage --status`."""
-        done, seconds = self.store.present_bytes, time.monotonic() - self._began
+    def peer(self) -> Peer:
+        """Returns this node's record for the other nodes, for `dlio stage --status` and for its bar."""
+        done, seconds = max(self.store.present_bytes, self._had), time.monotonic() - self._began
         rate = round(self.store.written_bytes / max(seconds, 1e-9))
         return Peer(
             self.plan.node, self.address, Owner.current(), self.store.is_complete, done, self.store.num_bytes,
-            rate, self.fill.problem[:_SHOWN_TEXT],
+            rate, self.fill.problem[:_SHOWN_TEXT], self._had,
         )  # fmt: skip
+
+    def asked_by(self, client: bytes, *, has_all: bool) -> Peer:
+        """Returns this node's record to another one; see `AgentState`."""
+        if self.meeting and has_all and is_node(client):
+            self.meeting.heard(node_of(client))
+        return self.peer()
 
     def until_complete(self) -> None:
         """Returns once the copy is complete; raises LetGo if the agent is to end before."""
@@ -182,18 +206,19 @@ class Node:
 
     def _is_given_up(self) -> bool:
         """Returns whether the copy cannot be completed, and no loader waits: a later one starts an agent anew."""
-        is_stuck = self._is_stuck(self.plan.node, self.store.present_bytes)
+        is_stuck = self.is_stuck(self.plan.node, self.store.present_bytes)
         return is_stuck and not self.store.is_complete and self.server.idle_seconds > STUCK_SECONDS
 
-    def _is_stuck(self, node: int, staged: int) -> bool:
+    def is_stuck(self, node: int, staged: int) -> bool:
+        """Returns whether a node has got nothing for so long that nobody waits for it."""
         return self._signs.note(node, staged) > STUCK_SECONDS
 
     def _is_unused(self) -> bool:
         if self.server.idle_seconds < UNUSED_SECONDS:
             return False
         if self.plan.is_whole and self.plan.manifest.node is None:
-            peers = self._meeting.all_peers() if self._meeting else []
-            return not [peer for peer in peers if not (peer.is_complete or self._is_stuck(peer.node, peer.staged))]
+            peers = self.meeting.all_peers() if self.meeting else []
+            return not [peer for peer in peers if not (peer.is_complete or self.is_stuck(peer.node, peer.staged))]
         with suppress(OSError):
             return not lease.leases(self.folder)
         return True
@@ -213,7 +238,7 @@ class Node:
 
     def stat(self) -> dict[str, Any]:
         """Returns how far this node and the others are; see dlio/stage/live/status.py."""
-        others = self._meeting.all_peers()[:_SHOWN_NODES] if self._meeting else []
+        others = self.meeting.all_peers()[:_SHOWN_NODES] if self.meeting else []
         return {
             "node": self.plan.node,
             "num_nodes": self.plan.num_nodes,
@@ -221,7 +246,7 @@ class Node:
             "peer_bytes": self._fetching.peer_bytes,
             "sent_bytes": self.server.sent_bytes,
             "keeps_all": self.plan.is_whole,
-            "nodes": [_shown(peer) for peer in (self._peer(), *others)],
+            "nodes": [_shown(peer) for peer in (self.peer(), *others)],
         }
 
     @property
@@ -245,8 +270,8 @@ class Node:
             self.store.close()
         self._relay.close()
         self._fetching.close()
-        if self._meeting:
-            self._meeting.leave()
+        if self.meeting:
+            self.meeting.leave(self.peer() if self._is_hurried else None)
         is_complete = self.store.is_complete if self.folder.share else self.folder.has_manifest()
         if is_ours and is_complete and not (self._is_needed and self.plan.needs_peers):  # else for the next agent
             shutil.rmtree(self._live.path, ignore_errors=True)

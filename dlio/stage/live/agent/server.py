@@ -19,6 +19,7 @@ from dlio.stage.live import wire
 from dlio.stage.live.agent.failures import FullError
 from dlio.stage.live.agent.fill import Fill
 from dlio.stage.live.agent.lobby import Listener, Lobby
+from dlio.stage.live.agent.meeting import Peer
 from dlio.stage.live.agent.relay import Relay
 from dlio.stage.live.agent.store import Store
 from dlio.stage.live.connection import is_node
@@ -43,6 +44,9 @@ class AgentState(Protocol):
 
     def stat(self) -> dict[str, Any]:
         """Returns how far the agent is."""
+
+    def asked_by(self, client: bytes, *, has_all: bool) -> Peer:
+        """Returns what this node tells another of itself; that may have all that it keeps."""
 
 
 class Server:
@@ -164,6 +168,9 @@ class Server:
         beat = lambda: wire.send_reply(peer, Status.WAIT)  # noqa: E731
         if request.op == Op.STAT:
             body = json.dumps(self._agent.stat()).encode()[: wire.MAX_STAT]
+            return lambda: wire.send_reply(peer, Status.OK, body)
+        if request.op == Op.PEER:
+            body = json.dumps(self._agent.asked_by(client, has_all=request.file == 1).to_json()).encode()
             return lambda: wire.send_reply(peer, Status.OK, body)
         if request.op == Op.ORDER:
             self._agent.order(client, request.file, [shard for shard, _ in request.spans])
