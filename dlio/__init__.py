@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dlio.look.bench import bench
     from dlio.look.doctor import doctor
     from dlio.look.mount import mount
+    from dlio.look.order import order
     from dlio.look.report import report
     from dlio.look.show import show
     from dlio.pack.call import pack
@@ -47,6 +48,7 @@ __all__ = [
     "info",
     "merge",
     "mount",
+    "order",
     "pack",
     "pack_items",
     "plan",
@@ -76,6 +78,7 @@ _LAZY = {
     "info": "dlio.verbs",
     "merge": "dlio.pack.sets",
     "mount": "dlio.look.mount",
+    "order": "dlio.look.order",
     "pack": "dlio.pack.call",
     "pack_items": "dlio.pack.python.pack_items",
     "plan": "dlio.stage.predict",
