@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from dlio.look.report import report
     from dlio.look.show import show
     from dlio.pack.call import pack
-    from dlio.pack.index import index
     from dlio.pack.python.pack_items import pack_items
     from dlio.pack.python.writer import Writer
     from dlio.pack.sets import merge, select, split
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from dlio.stage.cache.clean import clean
     from dlio.stage.cache.resolve import resolve
     from dlio.stage.predict import plan
-    from dlio.verbs import convert, info, verify
+    from dlio.verbs import convert, index, info, verify
 
 __all__ = [
     "Field",
@@ -74,7 +73,7 @@ _LAZY = {
     "clean": "dlio.stage.cache.clean",
     "convert": "dlio.verbs",
     "doctor": "dlio.look.doctor",
-    "index": "dlio.pack.index",
+    "index": "dlio.verbs",
     "info": "dlio.verbs",
     "merge": "dlio.pack.sets",
     "mount": "dlio.look.mount",

@@ -27,6 +27,7 @@ RUN = [
     "how-to/datasets",
     "how-to/python",
     "how-to/sets",
+    "how-to/in-place",
     "how-to/odd-images",
     "how-to/coming-from",
     "how-to/files",
