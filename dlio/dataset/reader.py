@@ -189,6 +189,10 @@ class ShardReader:
         """Returns all keys, in order."""
         return self._table.keys(0, len(self)) if self._table else [self._reader.read(i).key for i in range(len(self))]
 
+    def sizes(self) -> Numbers | None:
+        """Returns the bytes of all values of each sample, int64 of shape (n,), as the table counts them, if it does."""
+        return self._table.num_bytes if self._table else None
+
     def column(self, name: str) -> Array:
         """Returns a small field of numbers of all samples: an ndarray of the field's dtype, (n, *shape), read-only.
 
