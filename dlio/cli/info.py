@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from dataclasses import asdict
 from typing import Any
 
@@ -16,6 +17,7 @@ from dlio.errors import EXIT_DONE
 from dlio.io.sizes import format_size
 from dlio.loaders.sampling.order import Shuffle, Window
 from dlio.loaders.sampling.rank_share import End
+from dlio.look import hub
 from dlio.look.numbers import MOST_SAMPLES
 
 SHOWN_CLASSES = 20
@@ -37,6 +39,15 @@ def add_verbs(verbs: Verbs) -> None:
     )
     about = "add mean and standard deviation of the channels, image sizes and class weights; kept beside the manifest"
     verb.add_argument("--stats", action="store_true", help=about)
+    group = verb.add_argument_group("for a hub")
+    about = "print the description for programs (Croissant, JSON-LD) instead; reads each file for its SHA-256"
+    group.add_argument("--croissant", action="store_true", help=about)
+    group.add_argument("--card", action="store_true", help="print a data card for people, in Markdown, instead")
+    group.add_argument("--name", default="", metavar="TEXT", help="the title (default: the folder's name)")
+    group.add_argument("--description", default="", metavar="TEXT", help="what the samples are")
+    group.add_argument("--license", default="", metavar="TEXT", help="a URL, or an identifier such as CC-BY-4.0")
+    group.add_argument("--url", default="", metavar="URL", help="where the data set is described")
+    group.add_argument("--published", default="", metavar="DATE", help="such as 2026-11-24")
 
 
 def _add_order(verbs: Verbs) -> None:
@@ -80,6 +91,8 @@ def info(args: argparse.Namespace) -> int:
 
     With --shuffle-window, also scores how well a loader's window shuffle mixes it, compared with the exact shuffle.
     """
+    if args.croissant or args.card:
+        return _print_for_hub(args)
     options = chosen(args, "shuffle_window", "batch_size", "stats")
     with Progress("info", unit="samples", quiet=args.quiet or not args.stats) as progress:
         manifest = load(args.dataset)
@@ -110,6 +123,19 @@ def order(args: argparse.Namespace) -> int:
     for batch in batches:
         for key in batch.keys:
             say(args, key)
+    return EXIT_DONE
+
+
+def _print_for_hub(args: argparse.Namespace) -> int:
+    about = hub.About(**chosen(args, "name", "description", "license", "url", "published"))
+    if not args.croissant:
+        print(hub.card(args.dataset, about), end="")
+        return EXIT_DONE
+    with Progress("info", unit="bytes", quiet=args.quiet) as progress:
+        manifest = load(args.dataset)
+        progress.start(manifest.num_bytes)
+        found = hub.croissant(manifest, about, lambda num_bytes: progress.advance(num_bytes, num_bytes))
+    print(json.dumps(found, indent=2, ensure_ascii=False))
     return EXIT_DONE
 
 
