@@ -19,7 +19,7 @@ from dlio.loaders.mixture import Data, Mixture
 from dlio.loaders.numbering import Numbering, mixed
 from dlio.loaders.sampling.mixed_order import MixedOrder, draws_of
 from dlio.loaders.sampling.order import EpochOrder, Indices, Shuffle, check_shuffle, num_lanes
-from dlio.loaders.sampling.rank_share import End, Share, Step, chosen_end, rank_steps
+from dlio.loaders.sampling.rank_share import End, Share, Step, end_of, rank_steps
 from dlio.loaders.sampling.state import Run
 from dlio.look.saved_state import saved_state
 
@@ -87,7 +87,7 @@ def order(
     batches = list[tuple[int, int, Step]]()
     for each in _ranks(rank, ranks):
         share = Share(each, ranks, batch_size, lanes)
-        steps = rank_steps(epoch_order, share, chosen_end(end, drops=False))
+        steps = rank_steps(epoch_order, share, end_of(end))
         batches += [(number, each, steps[number]) for number in _steps(step, len(steps), stop, share)]
     batches.sort(key=lambda batch: batch[:2])
     keys = _Keys.of(manifests, numbering, [batch.indices for _, _, batch in batches])

@@ -25,13 +25,14 @@ ROOT = Path(__file__).parents[2]
 MODULES = {
     "torch": ["dlio.loaders.torch"],
     "tensorflow": ["dlio.loaders.tensorflow", "dlio.loaders.keras"],
-    "jax": ["dlio.loaders.jax", "dlio.loaders.loader", "dlio.loaders.dataset", "dlio.loaders.filesystem"],
+    "jax": ["dlio.loaders.jax", "dlio.loaders.loader", "dlio.loaders.options", "dlio.loaders.dataset"],
+    "benchmark": ["dlio.loaders.dlio_benchmark"],
     "images": ["dlio.images", "dlio.targets", "dlio.random_keys", "dlio.pack.recode"],
     "staging": ["dlio.stage", "dlio.stage.machine_file", "dlio.stage.planning.cost", "dlio.stage.planning.simulation"],
     "protocols": [
         "dlio.formats", "dlio.pack.listing.base", "dlio.pack.index._layout", "dlio.executors", "dlio.stage.strategies",
     ],
-    "hub": ["dlio.look.hub"],
+    "hub": ["dlio.look.hub", "dlio.look.filesystem"],
     "testing": [
         "dlio.testing.formats", "dlio.testing.sources", "dlio.testing.engines", "dlio.testing.engine_runner",
         "dlio.testing.strategies",

@@ -18,9 +18,11 @@ from fsspec.tests.abstract import AbstractFixtures, AbstractGetTests
 from PIL import Image
 
 import dlio
+from dlio.dataset.manifest import Manifest
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, UsageError
-from dlio.loaders.filesystem import DlioFileSystem
+from dlio.look.filesystem import DlioFileSystem
+from tests.helpers.images import make_image_folder
 from tests.loaders.packing import damage, pack_samples
 
 DATA = Schema.of({"data": "bytes"})
@@ -82,6 +84,17 @@ class TestReading(AbstractFixtures, AbstractGetTests):
     @pytest.fixture
     def fs_10_files_with_hashed_names(self, fs_path: str) -> str:
         return self.packed(fs_path, {f"{md5(str(i).encode()).hexdigest()}.txt": str(i).encode() for i in range(10)})
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    make_image_folder(tmp_path / "pets", {"cat": 20, "dog": 21})
+    return tmp_path / "pets"
+
+
+@pytest.fixture
+def packed(photos: Path, tmp_path: Path) -> Manifest:
+    return dlio.pack(dlio.sources.image_folder(photos), tmp_path / "packed", num_shards=7, engine="serial")
 
 
 @pytest.fixture

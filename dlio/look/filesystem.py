@@ -28,7 +28,7 @@ from dlio.loaders.dataset import PackedSamples
 try:
     from fsspec.spec import AbstractFileSystem
 except ModuleNotFoundError as error:
-    raise missing_package("fsspec", "remote", "dlio.loaders.filesystem") from error
+    raise missing_package("fsspec", "remote", "dlio.look.filesystem") from error
 
 _IMAGE = "image"
 Tree = dict[str, dict[str, int | None]]  # the entries of each folder: a sample's number, or None for a folder
