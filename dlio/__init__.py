@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from dlio.look.bench import bench
     from dlio.look.doctor import doctor
     from dlio.look.mount import mount
+    from dlio.look.order import order
     from dlio.look.report import report
     from dlio.look.show import show
     from dlio.pack.call import pack
-    from dlio.pack.index import index
     from dlio.pack.python.pack_items import pack_items
     from dlio.pack.python.writer import Writer
     from dlio.pack.sets import merge, select, split
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dlio.stage.cache.clean import clean
     from dlio.stage.cache.resolve import resolve
     from dlio.stage.predict import plan
-    from dlio.verbs import convert, info, verify
+    from dlio.verbs import convert, index, info, verify
 
 __all__ = [
     "Field",
@@ -47,6 +47,7 @@ __all__ = [
     "info",
     "merge",
     "mount",
+    "order",
     "pack",
     "pack_items",
     "plan",
@@ -72,10 +73,11 @@ _LAZY = {
     "clean": "dlio.stage.cache.clean",
     "convert": "dlio.verbs",
     "doctor": "dlio.look.doctor",
-    "index": "dlio.pack.index",
+    "index": "dlio.verbs",
     "info": "dlio.verbs",
     "merge": "dlio.pack.sets",
     "mount": "dlio.look.mount",
+    "order": "dlio.look.order",
     "pack": "dlio.pack.call",
     "pack_items": "dlio.pack.python.pack_items",
     "plan": "dlio.stage.predict",

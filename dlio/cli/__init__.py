@@ -33,7 +33,7 @@ from dlio.executors import ReportedElsewhereError
 VERBS = {
     "pack": ("pack", "convert"),
     "sets": ("split", "select", "merge"),
-    "info": ("info",),
+    "info": ("info", "order"),
     "verify": ("verify",),
     "index": ("index",),
     "mount": ("mount",),

@@ -1,20 +1,22 @@
-"""The verb that makes shards of other tools a data set: index."""
+"""The verb that makes files a data set where they lie, images or shards of other tools: index."""
 
 from __future__ import annotations
 
 import argparse
 import json
 
-from dlio.cli.options import chosen, known_values, local_path, workers_option
-from dlio.cli.output import print_report
+import dlio
+from dlio.cli.options import chosen, known_values, local_path, name_and_value, workers_option
+from dlio.cli.output import complain, print_report
 from dlio.cli.parser import Verbs, add_verb
 from dlio.cli.progress import Progress
 from dlio.dataset.schema import Schema
-from dlio.errors import DlioError
-from dlio.pack.index import index as index_shards
+from dlio.errors import EXIT_DONE, EXIT_SKIPPED, DlioError
+from dlio.pack import sources
 from dlio.pack.index import names
 from dlio.pack.inside import watching
 from dlio.pack.inspect.summary import describe
+from dlio.pack.listing.base import Source
 
 _SCHEMA = """'{"image": "bytes", "label": "int64"}'"""
 
@@ -24,47 +26,87 @@ def add_verbs(verbs: Verbs) -> None:
     verb = add_verb(
         verbs,
         index,
+        "index photos",
+        "index labels.csv -o /scratch/labels-index --checksums",
         "index shards --format tfrecord --match 'train-*' --label-offset 1",
-        "index shards --format webdataset",
         page="how-to/coming-from.md",
     )
-    verb.add_argument("path", metavar="PATH", type=local_path, help="the folder of the shards, or of links to them")
+    about = (
+        "a folder of class folders, or a list of images; with --format the folder of the shards, or of links to them"
+    )
+    verb.add_argument("path", metavar="PATH", type=local_path, help=about)
+    workers_option(verb)
+    verb.add_argument("--overwrite", action="store_true", help="index again what has been indexed")
+    _image_options(verb)
+    shards = verb.add_argument_group("shards of another tool")
     about = f"{', '.join(names())}, or a module's dotted path"
-    known_values(verb, "--format", names(), required=True, metavar="FORMAT", help=about)
-    verb.add_argument("--match", metavar="PATTERN", help="take only names that match, such as 'train-*'")
-    verb.add_argument(
+    known_values(shards, "--format", names(), metavar="FORMAT", help=about)
+    shards.add_argument("--match", metavar="PATTERN", help="take only names that match, such as 'train-*'")
+    shards.add_argument(
         "--schema",
         type=_schema,
         metavar="JSON",
         help=f"what the records hold, such as {_SCHEMA} (default: as the first records)",
     )
-    verb.add_argument(
+    shards.add_argument(
         "--label-offset",
         type=int,
         default=0,
         metavar="N",
         help="labels are class indices plus N (ImageNet: 1)",
     )
-    workers_option(verb)
-    verb.add_argument("--overwrite", action="store_true", help="index again shards that have been indexed")
+
+
+def _image_options(verb: argparse.ArgumentParser) -> None:
+    images = verb.add_argument_group("images")
+    images.add_argument("-o", "--out", type=local_path, metavar="OUT", help="the folder to write (PATH-index)")
+    about = "read each file once for its checksum, by which a change is found then; stage needs them"
+    images.add_argument("--checksums", action="store_true", help=about)
+    about = "raise (default), or skip missing files and bad entries, which the manifest then lists"
+    images.add_argument("--on-error", choices=("raise", "skip"), default="raise", metavar="HOW", help=about)
+    kinds = sources.names()
+    known_values(
+        images,
+        "--source",
+        ["auto", *kinds],
+        default="auto",
+        metavar="SOURCE",
+        help=f"auto (default), {', '.join(kinds)}",
+    )
+    about = "an option of the source, such as split=train; may be repeated"
+    images.add_argument("--option", type=name_and_value, action="append", default=[], metavar="NAME=VALUE", help=about)
+    about = "the folder that a list's paths start from (default: the list's folder)"
+    images.add_argument("--root", type=local_path, metavar="ROOT", help=about)
 
 
 def index(args: argparse.Namespace) -> int:
-    """Makes the shards in PATH a dlio data set, whatever tool made them; the shards are not changed.
+    """Makes the images or shards in PATH a dlio data set where they lie; the files are not changed.
 
-    Writes manifest.jsonl and the folder .dlio-index to PATH. The folder holds a table of the samples of each shard, and
-    the offsets of its records for a TFRecord, RecordIO or WebDataset shard without a NAME.idx. During the run, a folder
-    .dlio-indexing keeps other runs out. If PATH is read-only, make a folder of links to the shards and their indexes
-    elsewhere, and give that folder.
+    Of images, OUT gets a manifest, lists of the files with their sizes, times and labels, and a link to their folder. A
+    loader names a file that has changed since.
+
+    Of shards, PATH gets manifest.jsonl and the folder .dlio-index. The folder holds a table of the samples of each
+    shard, and the offsets of its records for a TFRecord, RecordIO or WebDataset shard without a NAME.idx. During the
+    run, a folder .dlio-indexing keeps other runs out. If PATH is read-only, make a folder of links to the shards and
+    their indexes elsewhere, and give that folder.
     """
+    source = args.path if args.format else _source(args)
     with Progress("index", unit="bytes", quiet=args.quiet) as progress, watching(progress.watch):
-        manifest = index_shards(
-            args.path,
-            **chosen(args, "format", "match", "schema", "label_offset", "overwrite", "workers"),
+        manifest = dlio.index(
+            source,
+            **chosen(args, "out", "format", "checksums", "on_error", "match", "schema", "label_offset"),
+            **chosen(args, "overwrite", "workers"),
             started=progress.start,
             report=lambda shard: progress.advance(shard.files[0].num_bytes, shard.files[0].num_bytes, 1),
         )
-    return print_report(args, describe(manifest) | {"path": str(args.path)})
+    for key, reason in manifest.skipped:
+        complain(f"skipped {key!r}: {reason}")
+    print_report(args, describe(manifest) | {"path": str(manifest.root if args.format is None else args.path)})
+    return EXIT_SKIPPED if manifest.skipped else EXIT_DONE
+
+
+def _source(args: argparse.Namespace) -> Source:
+    return sources.open_source(args.path, name=args.source, root=args.root, **dict(args.option))
 
 
 def _schema(text: str) -> Schema:

@@ -11,6 +11,7 @@ import numpy as np
 
 from dlio import formats
 from dlio.dataset import sample_table
+from dlio.dataset.apart import files_here
 from dlio.dataset.bulk.ranges import ValueRanges, Values
 from dlio.dataset.bulk.values import BulkValues, open_values
 from dlio.dataset.checksum import crc32c
@@ -19,7 +20,7 @@ from dlio.dataset.remote import in_place
 from dlio.dataset.sample_table import PartTable, SampleTable
 from dlio.dataset.schema import Array, Fields, Sample
 from dlio.errors import CorruptRecordError, StorageError
-from dlio.formats import Format, Reader
+from dlio.formats import Format, Reader, SelfChecked
 from dlio.io import arrivals
 from dlio.io.arrivals import Filling
 from dlio.io.files import closed_on_error
@@ -54,6 +55,7 @@ class ShardReader:
             container = formats.load(manifest.format)
             records = paths[0] if manifest.url else _records(paths[0], shard.name + container.SUFFIX)
             self._reader = self._opened(container, records, filling)
+            self._checks_itself = isinstance(self._reader, SelfChecked) and self._reader.checks_itself
             if len(self._reader) != shard.num_samples:
                 problem = f"it holds {len(self._reader)} records, the manifest says {shard.num_samples}: restore it"
                 raise CorruptRecordError(paths[0], problem)
@@ -97,7 +99,7 @@ class ShardReader:
         sample = self._stored(index)
         if self._table is None:
             return sample
-        if crc32c(sample, self._schema) != self._table.crcs[index]:
+        if not self._checks_itself and crc32c(sample, self._schema) != self._table.crcs[index]:
             path, offset = self._reader.locate(index)
             problem = f"sample {self.key(index)!r} is not what was packed (its CRC-32C differs): restore the file"
             raise CorruptRecordError(path, problem, record=index, offset=offset)
@@ -183,6 +185,14 @@ class ShardReader:
         """Returns the key of record `index`; reads the record only if the shard has no table."""
         return self._table.key(index) if self._table else self._reader.read(index).key
 
+    def keys(self) -> list[str]:
+        """Returns all keys, in order."""
+        return self._table.keys(0, len(self)) if self._table else [self._reader.read(i).key for i in range(len(self))]
+
+    def sizes(self) -> Numbers | None:
+        """Returns the bytes of all values of each sample, int64 of shape (n,), as the table counts them, if it does."""
+        return self._table.num_bytes if self._table else None
+
     def column(self, name: str) -> Array:
         """Returns a small field of numbers of all samples: an ndarray of the field's dtype, (n, *shape), read-only.
 
@@ -234,11 +244,11 @@ def checked_files(manifest: Manifest, shard: Shard, filling: Filling | None = No
         CorruptRecordError: a file has another size.
     """
     arriving = _arriving(manifest, shard, filling) if filling is not None else ()
-    paths = [manifest.root / file.name for file in shard.files]
-    for path, file in zip(paths, shard.files, strict=True):
+    here = files_here(manifest, shard)
+    for file in here:
         if file.name not in arriving:
-            check_size(path, file.num_bytes, shard)
-    return paths
+            check_size(manifest.root / file.name, file.num_bytes, shard)
+    return [manifest.root / file.name for file in shard.files]
 
 
 def _arriving(manifest: Manifest, shard: Shard, filling: Filling) -> Collection[str]:

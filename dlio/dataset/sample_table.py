@@ -6,7 +6,7 @@ numpy with these arrays for the shard's n samples, each compared with its CRC-32
 
     key_bytes    uint8    the keys, UTF-8, one after the other
     key_offsets  int64    n + 1 positions in key_bytes
-    crc32c       uint32   n checksums, as `dlio.dataset.checksum.crc32c` defines them
+    crc32c       uint32   n checksums, as `dlio.dataset.checksum.crc32c` defines them; not in `unread_table`
     num_bytes    int64    n sizes: the bytes of all values, text as UTF-8, a number outside an array as 8
     field_NAME   dtype    n values of each field of numbers that takes up to 256 bytes a sample
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 import io
 import zipfile
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -120,6 +120,22 @@ def _dump(arrays: dict[str, bytes]) -> bytes:
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 member.write(data)
     return out.getvalue()
+
+
+def unread_table(schema: Schema, keys: Pieces, large_bytes: Numbers, fields: Mapping[str, Array]) -> bytes:
+    """Returns the file of a table of samples that nobody has read, so that it has no checksums.
+
+    Args:
+        schema: the fields; those that the table does not keep are one.
+        keys: n keys in UTF-8.
+        large_bytes: the size of each sample's value of that field, in bytes; int64 of shape (n,).
+        fields: the values of the others, of shape (n, *shape).
+    """
+    kept = columns(schema)
+    beside = sum(kind.fixed_bytes if kind.shape else NUMBER_BYTES for kind in kept.values())
+    rows = {f"field_{name}": npy.encode(fields[name].astype(kind.dtype)) for name, kind in kept.items()}
+    own = _key_arrays(keys.joined(), keys.bounds - keys.bounds[0])
+    return _dump(own | {"num_bytes": npy.encode(large_bytes + beside)} | rows)
 
 
 class SampleTable:

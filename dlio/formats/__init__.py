@@ -115,6 +115,15 @@ class IndexedReader(Protocol):
         """Returns the index that saves the scan, None if this shard cannot have one."""
 
 
+@runtime_checkable
+class SelfChecked(Protocol):
+    """A reader that compares records by itself, by what else is known of them, where they have no checksums."""
+
+    @property
+    def checks_itself(self) -> bool:
+        """Whether it does so with this shard."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Spans:
     """Offsets of a field's values in a shard's file, as far as they are known without reading records.
@@ -182,6 +191,14 @@ class PathFormat(Protocol):
 
     def refused_keys(self, schema: Schema, keys: Iterable[str]) -> dict[int, str]:
         """Returns the numbers of the keys that it cannot hold, or not together with those before, with reasons."""
+
+
+@runtime_checkable
+class ApartFormat(Protocol):
+    """A format whose records can be files of their own, so that the first file of a shard is not there."""
+
+    def lies_apart(self, path: Path) -> bool:
+        """Returns whether it is so with the shard whose first file would be `path`."""
 
 
 class WrittenPart(Protocol):

@@ -92,13 +92,19 @@ def existing(path: Path) -> Path:
 def mount_of(path: Path, mountinfo: str) -> tuple[str, str]:
     """Returns type and mount point of the mount that holds the resolved `path`, from mountinfo's text (see proc(5))."""
     found = ("unknown", "/")
+    for kind, mount in mounts(mountinfo):
+        # Of several mounts on one folder the last covers the others.
+        if len(mount) >= len(found[1]) and path.is_relative_to(mount):
+            found = (kind, mount)
+    return found
+
+
+def mounts(mountinfo: str) -> Iterator[tuple[str, str]]:
+    """Yields type and mount point of each mount, from mountinfo's text (see proc(5))."""
     for line in mountinfo.splitlines():
         mounted, _, described = line.partition(" - ")
         mount = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), mounted.split(" ")[4])
-        # Of several mounts on one folder the last covers the others.
-        if len(mount) >= len(found[1]) and path.is_relative_to(mount):
-            found = (described.split(" ")[0], mount)
-    return found
+        yield described.split(" ")[0], mount
 
 
 def memory_left(root: Path = Path("/")) -> int:

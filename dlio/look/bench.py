@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 
+from dlio.dataset.apart import paths_of
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.remote import load
 from dlio.errors import SourceError
@@ -188,7 +189,7 @@ def _first_shards(manifest: Manifest, most: int) -> Manifest:
 
 
 def _paths(manifest: Manifest) -> list[Path]:
-    return [manifest.root / file.name for shard in manifest.shards_here for file in shard.files]
+    return [path for shard in manifest.shards_here for path in paths_of(manifest, shard)]
 
 
 def _has_images(manifest: Manifest) -> bool:

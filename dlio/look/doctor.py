@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dlio.errors import DlioError
 from dlio.io.threads import Threads
-from dlio.look.checks import machine, storage
+from dlio.look.checks import machine, mounts, storage
 from dlio.look.checks.finding import Check, Finding, State
 from dlio.urls import is_url
 
@@ -27,6 +27,7 @@ CHECKS: dict[str, Check] = {
     "MPI": machine.mpi,
     "/dev/shm": storage.shared_memory,
     "local storage": storage.local_storage,
+    "mounts": mounts.mounted,
     "leftovers": storage.leftovers,
     "rates": storage.rates,
 }

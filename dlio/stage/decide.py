@@ -27,9 +27,14 @@ _MEMORY_SHARE = 0.5  # what a file system in memory may take of the free memory:
 def check_job(job: Job, strategy: str) -> None:
     """Refuses a destination that is a file, lies in the data set itself, or that needlessly is seen by other machines.
 
+    Refuses a data set whose files have no digests, too: a copy could not be verified.
+
     Raises:
         UsageError: it is refused, or no such strategy exists.
     """
+    if any(not shard.files[0].digest for shard in job.manifest.shards):
+        advice = "dlio index with --checksums and --overwrite reads each file once"
+        raise UsageError(f"{job.manifest.root} was indexed without checksums, so no copy could be verified: {advice}")
     if job.dest.resolve().is_relative_to(job.manifest.root.resolve()):
         raise UsageError(f"{job.dest} lies in the data set {job.manifest.root} itself: stage to a folder outside it")
     for path in (job.dest, *job.dest.parents):

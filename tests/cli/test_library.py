@@ -56,6 +56,8 @@ ELSEWHERE = {
         "upright",
         "check",
     },
+    "index": {"source", "root", "option"},
+    "info": {"croissant", "card", "name", "description", "license", "url", "published"},
     "mount": {"print"},
     "verify": {"repair", "source", "staged", "max_rate", "deadline", "seal"},
     "stage": {"stripe_count", "stripe_size", "pool", "ost_per_rank", "background", "wait", "status", "cache_size"},

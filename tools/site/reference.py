@@ -32,6 +32,7 @@ MODULES = {
     "protocols": [
         "dlio.formats", "dlio.pack.listing.base", "dlio.pack.index._layout", "dlio.executors", "dlio.stage.strategies",
     ],
+    "hub": ["dlio.look.hub", "dlio.look.filesystem"],
     "testing": [
         "dlio.testing.formats", "dlio.testing.sources", "dlio.testing.engines", "dlio.testing.engine_runner",
         "dlio.testing.strategies",

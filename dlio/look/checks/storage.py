@@ -7,6 +7,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from dlio.codecs.orientation import AS_STORED
+from dlio.dataset.apart import files_here
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.reader import ShardReader
 from dlio.dataset.remote import load
@@ -140,7 +141,9 @@ def _turned(manifest: Manifest, check: str, most: int) -> Iterator[Finding]:
 
 
 def _stripes(manifest: Manifest, check: str) -> Finding:
-    file = max((file for shard in manifest.shards for file in shard.files), key=lambda file: file.num_bytes)
+    file = max(
+        (file for shard in manifest.shards for file in files_here(manifest, shard)), key=lambda file: file.num_bytes
+    )
     layout = striping.layout_of(manifest.root / file.name)
     wanted = striping.stripe_count(file.num_bytes, len(manifest.shards), len(striping.targets(manifest.root)))
     advice = f"{wanted} would be right: dlio stage DATASET FOLDER --strategy stripe copies it so"

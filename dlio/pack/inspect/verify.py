@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from dlio import formats
+from dlio.dataset.apart import files_here
 from dlio.dataset.manifest import File, Manifest, Shard
 from dlio.dataset.part_reader import PartReader, open_shard
 from dlio.dataset.reader import ShardReader
@@ -152,7 +153,8 @@ def _damaged_files(check: ShardCheck, shard: Shard, done: Counts) -> tuple[list[
         _note(done, shard, check.digest_share * read / max(1, shard.num_bytes))
 
     damaged, readable = [], True
-    for file, error in zip(shard.files, side_by_side(partial(_problem, check.header, seen), shard.files), strict=True):
+    own = files_here(check.header, shard)
+    for file, error in zip(own, side_by_side(partial(_problem, check.header, seen), own), strict=True):
         if error is not None and _says_nothing(error):
             raise error
         if error is not None:

@@ -113,6 +113,15 @@ class Source(Protocol):
 
 
 @runtime_checkable
+class FileSource(Protocol):
+    """What a Source may have besides: a sample is a file, the field `image`, and its path below a folder is its key."""
+
+    @property
+    def folder(self) -> str | PathLike[str]:
+        """The folder, or a URL."""
+
+
+@runtime_checkable
 class GroupReader(Protocol):
     """What a source's reader may have besides: samples that were read by one call are handed out by one call."""
 

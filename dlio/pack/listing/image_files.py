@@ -248,6 +248,11 @@ def file_states(root: Path, keys: Keys) -> tuple[Numbers, Numbers]:
     return _states(root, keys, max(1, -(-len(keys) // EXACT_FILES)))
 
 
+def exact_states(root: Path, keys: Keys) -> tuple[Numbers, Numbers]:
+    """Returns the exact sizes, and times of the last change in ns, of the files `root / key`; 0 for a missing one."""
+    return _states(root, keys, 1)
+
+
 def file_sizes(root: str | Path, keys: Keys) -> Numbers | None:
     """Returns the exact sizes of the files `root / key`, int64 of shape (n,), 0 for a missing one; None at a URL."""
     return None if is_url(root) else _states(Path(root), keys, 1)[0]

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from dlio.dataset import sample_table
 from dlio.dataset.location import folder_of
-from dlio.dataset.manifest import Manifest, Shard
-from dlio.dataset.reader import check_size
+from dlio.dataset.manifest import Manifest
+from dlio.dataset.reader import checked_files
 from dlio.dataset.schema import Array
 from dlio.errors import SourceError, UsageError
 from dlio.pack.listing.lists import read_lines
@@ -153,14 +153,9 @@ def _loaded(dataset: str | Path | Manifest, out: str | Path) -> Manifest:
     found = dataset if isinstance(dataset, Manifest) else Manifest.load(dataset)
     if found.root.resolve() in ((folder := Path(out).resolve()), *folder.parents):
         raise UsageError(f"{out} is or lies in the data set {found.root}: give a folder outside of it")
-    for _ in side_by_side(partial(_check_files, found.root), found.shards):
+    for _ in side_by_side(partial(checked_files, found), found.shards):
         pass
     return found
-
-
-def _check_files(root: Path, shard: Shard) -> None:
-    for file in shard.files:
-        check_size(root / file.name, file.num_bytes, shard)
 
 
 def _origin(verb: str, found: Manifest) -> dict[str, Any]:

@@ -193,7 +193,7 @@ def _link(new: Planned) -> None:
             link.unlink()
     for name, base in new.links.items():
         with files.storage_errors("link", out / name):
-            (out / name).symlink_to(_target(base, out))
+            (out / name).symlink_to(link_target(base, out))
 
 
 def _links_in(out: Path) -> list[Path]:
@@ -214,7 +214,7 @@ def _below(link: str, shard: Shard) -> Shard:
     return shard.replace(name=f"{link}/{shard.name}", files=entries)
 
 
-def _target(base: Path, out: Path) -> str:
+def link_target(base: Path, out: Path) -> str:
     """Returns what a link in `out` holds: a relative path, if both may move together with their file system."""
     real = out.resolve()
     return os.path.relpath(base, real) if base.stat().st_dev == real.stat().st_dev else str(base)

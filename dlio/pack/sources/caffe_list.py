@@ -49,6 +49,11 @@ class CaffeList:
     all_below_root: bool
     name: str = "caffe-list"
 
+    @property
+    def folder(self) -> str | Path:
+        """The folder below which keys are paths; see `FileSource`."""
+        return self.root
+
     def listing(self) -> Listing:
         """Returns the images in the order of the list, with int64 labels."""
         listed = Listed[int](self.path)

@@ -72,6 +72,11 @@ class ChestXray14:
     root: Path
     name: str = "chestxray14"
 
+    @property
+    def folder(self) -> str | Path:
+        """The folder below which keys are paths; see `FileSource`."""
+        return self.root
+
     def listing(self) -> Listing:
         """Returns the images in the order of the split list, or of the table."""
         findings, twice = self._findings()

@@ -109,6 +109,11 @@ class CsvFile:
     delimiter: str = ""
     name: str = "csv"
 
+    @property
+    def folder(self) -> str | Path:
+        """The folder below which keys are paths; see `FileSource`."""
+        return self.root
+
     def listing(self) -> Listing:
         """Returns the images in the order of the file."""
         rows = self._rows()

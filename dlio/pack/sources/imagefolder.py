@@ -85,6 +85,11 @@ class ImageFolder:
     checked: bool = True
     name: str = "imagefolder"
 
+    @property
+    def folder(self) -> Path:
+        """The folder below which keys are paths; see `FileSource`."""
+        return self.path
+
     def listing(self) -> Listing:
         """Returns all images; lists every folder once."""
         folders, loose, others = look(self.path)

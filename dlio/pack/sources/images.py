@@ -47,6 +47,11 @@ class Images:
     path: Path
     name: str = "images"
 
+    @property
+    def folder(self) -> Path:
+        """The folder below which keys are paths; see `FileSource`."""
+        return self.path
+
     def listing(self) -> Listing:
         """Returns all images; lists every folder once."""
         refused, left_out = Refused(), LeftOut()

@@ -42,6 +42,11 @@ class LstFile:
     labels: str = AUTO
     name: str = "lst"
 
+    @property
+    def folder(self) -> str | Path:
+        """The folder below which keys are paths; see `FileSource`."""
+        return self.root
+
     def listing(self) -> Listing:
         """Returns the images in the order of the list; labels are int64 if all are whole, else float32."""
         listed = Listed[tuple[str, ...]](self.path)

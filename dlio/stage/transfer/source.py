@@ -13,11 +13,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from dlio.dataset.apart import is_apart
 from dlio.dataset.location import names_url
 from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.errors import StorageError
 from dlio.io import files
 from dlio.stage.cache.access import Access, FolderAccess
+from dlio.stage.transfer.apart import ApartFolder
 from dlio.stage.transfer.remote import Remote
 
 _HELD = 128  # open files from which ranges are read
@@ -60,13 +62,18 @@ def source_of(dataset: str | PathLike[str] | Manifest | StagingSource) -> Stagin
         UsageError, MissingPackageError: a URL of an unknown kind, or whose package is not installed.
     """
     if isinstance(dataset, Manifest) and not dataset.url:
-        return MountedFolder(dataset)
+        return _mounted(dataset)
     dataset = dataset.url if isinstance(dataset, Manifest) else dataset
     if isinstance(dataset, StagingSource):
         return dataset
     if names_url(dataset):
         return Remote(os.fspath(dataset).removesuffix(f"/{NAME}"))
-    return MountedFolder(Manifest.load(Path(dataset)))
+    return _mounted(Manifest.load(Path(dataset)))
+
+
+def _mounted(manifest: Manifest) -> StagingSource:
+    folder = MountedFolder(manifest)
+    return ApartFolder(folder) if any(is_apart(manifest, shard) for shard in manifest.shards[:1]) else folder
 
 
 class MountedFolder:

@@ -1,0 +1,41 @@
+"""Shards whose records are files of their own, such as images in their folder: which files there are instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dlio import formats
+from dlio.dataset.manifest import File, Manifest, Shard
+from dlio.formats import ApartFormat
+from dlio.formats.layouts.file_list import FOLDER, SUFFIX, FileList
+
+
+def is_apart(manifest: Manifest, shard: Shard) -> bool:
+    """Returns whether the records of a shard are files of their own, so that its first file is not there."""
+    container = formats.load(manifest.format)
+    return isinstance(container, ApartFormat) and container.lies_apart(manifest.root / shard.files[0].name)
+
+
+def files_here(manifest: Manifest, shard: Shard) -> tuple[File, ...]:
+    """Returns the files of a shard that are at the manifest's root."""
+    return shard.files[1:] if is_apart(manifest, shard) else shard.files
+
+
+def list_of(manifest: Manifest, shard: Shard) -> tuple[FileList, Path]:
+    """Returns the list of the files of a shard that `is_apart`, and their folder.
+
+    Raises:
+        CorruptRecordError: the list is damaged.
+        StorageError: it cannot be read.
+    """
+    path = manifest.root / shard.files[0].name
+    return FileList.read(path.with_suffix(SUFFIX), manifest.schema), path.parent / FOLDER
+
+
+def paths_of(manifest: Manifest, shard: Shard) -> list[Path]:
+    """Returns the paths of all that is read of a shard; raises as `list_of`."""
+    paths = [manifest.root / file.name for file in files_here(manifest, shard)]
+    if len(paths) < len(shard.files):
+        files, folder = list_of(manifest, shard)
+        paths += [folder / files.name(index) for index in range(len(files))]
+    return paths

@@ -1,0 +1,294 @@
+"""`index` without a format: images are a data set where they lie, and a changed file is named."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dlio
+from dlio import cli
+from dlio.dataset.manifest import Manifest
+from dlio.dataset.pool import ShardPool
+from dlio.dataset.schema import IMAGE_CLASSIFICATION, Schema
+from dlio.errors import (
+    EXIT_SKIPPED,
+    CorruptRecordError,
+    DlioError,
+    SchemaError,
+    SourceError,
+    StorageError,
+    UsageError,
+)
+from dlio.formats.layouts.file_list import FileList, is_inside
+from dlio.formats.readonly import files as loose
+from dlio.images import CenterCrop
+from dlio.loaders.torch import DataLoader, PackedDataset
+from dlio.pack import plan
+from dlio.pack.sets import loose as loose_sets
+from tests.helpers.images import make_image_folder
+
+HOWS = pytest.mark.parametrize("checksums", [False, True], ids=["times", "checksums"])
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    make_image_folder(tmp_path / "photos", {"cat": 9, "dog": 14, "owl": 4})
+    return tmp_path / "photos"
+
+
+@pytest.fixture
+def in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups of about seven images."""
+    monkeypatch.setattr(plan, "DEFAULT_SHARD_BYTES", 1000)
+
+
+def contents(found: Manifest) -> list[tuple[str, dict[str, object]]]:
+    with closing(ShardPool(found)) as pool:
+        return [(sample.key, dict(sample.fields)) for sample in map(pool.read, range(found.num_samples))]
+
+
+def batches(found: str | Path) -> list[tuple[bytes, list[int]]]:
+    loader = DataLoader(PackedDataset(found, CenterCrop(8)), 5, shuffle=True, seed=3, num_workers=2)
+    read = [(images.numpy().tobytes(), labels.tolist()) for images, labels in loader]
+    loader.close()
+    return read
+
+
+@HOWS
+def test_the_data_set_is_what_pack_would_make(photos, tmp_path, in_groups, checksums):
+    packed = dlio.pack(photos, tmp_path / "packed", engine="serial")
+    found = dlio.index(photos, checksums=checksums, workers=1)
+    assert found.root == tmp_path / "photos-index" and len(found.shards) == len(packed.shards) > 2
+    assert found == Manifest.load(found.root) and found.schema == packed.schema
+    assert contents(found) == contents(packed)
+    assert [shard.num_samples for shard in found.shards] == [shard.num_samples for shard in packed.shards]
+    assert batches(found.root) == batches(packed.root)
+    dataset = PackedDataset(found.root)
+    assert dataset.samples[10] == PackedDataset(packed.root).samples[10] == ("dog/0001.png", 1)
+    assert dlio.verify(found, decode=True, workers=1) == []
+    assert sum(shard.files[0].num_bytes for shard in found.shards) == sum(
+        p.stat().st_size for p in photos.rglob("*.png")
+    )
+
+
+def test_groups_of_tiny_files_are_bounded_by_number(photos, monkeypatch):
+    monkeypatch.setattr(loose_sets, "_MOST_FILES", 10)
+    found = dlio.index(photos)
+    assert len(found.shards) == 3 and max(shard.num_samples for shard in found.shards) <= 10
+    assert len(batches(found.root)) == 6
+
+
+def test_nothing_is_read_or_listed_until_a_sample_is_asked_for(photos, tmp_path):
+    found = dlio.index(photos)
+    photos.rename(tmp_path / "away")
+    dataset = PackedDataset(found.root)
+    assert len(dataset) == 27 and np.bincount(dataset.targets).tolist() == [9, 14, 4]
+    assert dataset.samples[26][0] == "owl/0003.png"
+    with pytest.raises(CorruptRecordError, match=r"cat/0000\.png.*though it was there when it was indexed"):
+        dataset[0]
+    (tmp_path / "away").rename(photos)
+    assert dataset[0][1] == 0
+
+
+def test_pack_and_sets_keep_keys_order_and_splits(photos, tmp_path, in_groups):
+    found = dlio.index(photos)
+    whole = dlio.pack(found.root, tmp_path / "packed", format="recordio", engine="serial")
+    assert contents(whole) == contents(found)
+    assert [shard.num_samples for shard in whole.shards] == [shard.num_samples for shard in found.shards]
+    parts = dlio.split(found.root, fractions=[0.7, 0.3], by="class")
+    for name, part in parts.items():
+        assert contents(dlio.pack(part.root, tmp_path / f"packed-{name}", engine="serial")) == contents(part)
+        assert dlio.verify(part, workers=1) == []
+    assert sorted(key for part in parts.values() for key, _ in contents(part)) == [key for key, _ in contents(found)]
+    assert dlio.merge([part.root for part in parts.values()], tmp_path / "both").num_samples == 27
+    some = dlio.select(found.root, tmp_path / "some", where=["key=dog/*"])
+    assert {key.partition("/")[0] for key, _ in contents(some)} == {"dog"}
+    assert len(batches(some.root)) == 3
+    report = dlio.report(found.root, tmp_path / "report.html")
+    assert report is None or report
+
+
+def change(path: Path, how: str) -> str:
+    """Changes a file; returns what is said of it."""
+    data = path.read_bytes()
+    if how == "gone":
+        path.unlink()
+        return "though it was there"
+    if how == "longer":
+        path.write_bytes(data + b"x")
+        return f"it has {len(data) + 1} bytes, and had {len(data)}"
+    if how == "folder":
+        path.unlink()
+        path.mkdir()
+        return "it has|directory"
+    if how == "pipe":
+        path.unlink()
+        os.mkfifo(path)
+        return "it has 0 bytes"
+    status = path.stat()
+    path.write_bytes(data[:-20] + bytes([data[-20] ^ 1]) + data[-19:])
+    if how == "flipped":
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        return "is not what was packed"
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    return "it was modified since"
+
+
+@pytest.mark.parametrize("how", ["gone", "longer", "folder", "pipe", "modified", "flipped"])
+def test_a_changed_file_is_named(photos, how):
+    found = dlio.index(photos, checksums=how == "flipped", workers=1)
+    said = change(photos / "dog" / "0002.png", how)
+    dataset = PackedDataset(found.root)
+    with pytest.raises(CorruptRecordError, match=rf"(?s)files/dog/0002\.png.*({said})"):
+        dataset[11]
+    assert dataset[10][1] == 1
+    (damage,) = dlio.verify(found, workers=1)
+    assert (damage.key, damage.record) == ("dog/0002.png", 11) and damage.path.endswith("files/dog/0002.png")
+    dlio.index(photos, overwrite=True, on_error="skip")
+    assert dlio.verify(found.root, workers=1) == []
+
+
+def test_with_checksums_the_time_of_a_file_is_nothing(photos, tmp_path):
+    dlio.index(photos, checksums=True, workers=1)
+    moved = tmp_path / "photos2"
+    shutil.copytree(photos, moved, copy_function=shutil.copyfile)
+    shutil.rmtree(photos)
+    moved.rename(photos)
+    assert dlio.verify(tmp_path / "photos-index", workers=1) == []
+
+
+def test_a_run_that_was_killed_is_begun_again_and_an_index_is_replaced_only_if_asked(photos, tmp_path):
+    out = tmp_path / "out"
+    first = dlio.index(photos, out)
+    (out / "manifest.jsonl").unlink()
+    (out / ".shard-000000.list.8f.tmp").write_bytes(b"half")
+    assert dlio.index(photos, out) == first
+    with pytest.raises(UsageError, match="has been indexed"):
+        dlio.index(photos, out)
+    make_image_folder(photos, {"yak": 2})
+    assert dlio.index(photos, out, overwrite=True).num_samples == 29
+    assert sorted(path.name for path in out.iterdir()) == sorted(
+        ["files", "manifest.jsonl", "shard-000000.list", "shard-000000.samples.npz"]
+    )
+
+
+def test_what_is_no_place_or_no_image_files_is_refused(photos, tmp_path, monkeypatch):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("")
+    packed = dlio.pack(photos, tmp_path / "packed", engine="serial").root
+    wrong = [
+        ((photos, tmp_path / "full"), "holds 'mine.txt'"),
+        ((photos, packed), "holds another data set"),
+        ((photos, photos / "index"), "give another --out"),
+        ((photos, tmp_path), "give another --out"),
+        ((packed, tmp_path / "out"), "only image files in a folder are indexed in place, not packed"),
+    ]
+    for words, problem in wrong:
+        with pytest.raises(UsageError, match=problem):
+            dlio.index(*words)
+    for options in ({"match": "a*"}, {"label_offset": 1}, {"schema": IMAGE_CLASSIFICATION}):
+        with pytest.raises(UsageError, match="are of shards"):
+            dlio.index(photos, **options)
+    for options in ({"out": tmp_path / "o"}, {"checksums": True}, {"on_error": "skip"}):
+        with pytest.raises(UsageError, match="are of images"):
+            dlio.index(photos, format="tfrecord", **options)
+    (photos / "cat" / "0003.png").write_bytes(b"")
+    with pytest.raises(SourceError, match=r"'cat/0003\.png': it is missing, or empty"):
+        dlio.index(photos)
+    skipped = dlio.index(photos, on_error="skip")
+    assert skipped.num_samples == 26 and [name for name, _ in skipped.skipped] == ["cat/0003.png"]
+
+
+def test_a_list_of_images(photos, tmp_path, capsys):
+    rows = ["path,label,weight", "dog/0001.png,3,0.5", "cat/0002.png,1,0.25", "cat/none.png,1,1"]
+    (tmp_path / "labels.csv").write_text("\n".join(rows))
+    words = [
+        "index",
+        tmp_path / "labels.csv",
+        "--root",
+        photos,
+        "--option",
+        "fields=weight",
+        "--on-error",
+        "skip",
+        "--json",
+    ]
+    assert cli.main(list(map(str, words))) == EXIT_SKIPPED
+    captured = capsys.readouterr()
+    found = Manifest.load(json.loads(captured.out)["path"])
+    assert found.root == tmp_path / "labels-index" and "skipped 'cat/none.png'" in captured.err
+    assert [(key, fields["label"], fields["weight"]) for key, fields in contents(found)] == [
+        ("dog/0001.png", 3, 0.5),
+        ("cat/0002.png", 1, 0.25),
+    ]
+    (tmp_path / "text.csv").write_text("path,label,note\ndog/0001.png,3,blurred\n")
+    with pytest.raises(UsageError, match="files with text are not indexed in place"):
+        dlio.index(dlio.sources.csv_file(tmp_path / "text.csv", photos, fields=["note"], label_columns=["label"]))
+    (tmp_path / "out.csv").write_text(f"path,label\n../photos/dog/0001.png,3\n{photos}/dog/0001.png,3\n")
+    with pytest.raises(SourceError, match="it lies outside of the folder"):
+        dlio.index(dlio.sources.csv_file(tmp_path / "out.csv", photos))
+
+
+def made_list(tmp_path: Path, names: list[bytes]) -> Path:
+    sizes = np.full(len(names), 3, np.int64)
+    column = np.arange(len(names), dtype=np.int64)
+    made = FileList(Path(), sizes, sizes, np.cumsum([len(name) for name in names]), b"".join(names), (column,))
+    (tmp_path / "shard-000000.list").write_bytes(made.to_bytes())
+    return tmp_path / "shard-000000.files"
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc/hostname", "a/../../secret", "a\0b"])
+def test_a_list_leads_nowhere_else(tmp_path, name):
+    assert not is_inside(name)
+    (tmp_path / "files").symlink_to(tmp_path)
+    reader = loose.Reader(made_list(tmp_path, [b"good", name.encode()]), IMAGE_CLASSIFICATION)
+    with pytest.raises(CorruptRecordError, match="leads outside"):
+        reader.read(1)
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_a_damaged_list_is_an_error_or_gives_other_names_only(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("list")
+    path = made_list(folder, [b"a/b.png", b"c.png"])
+    listed = path.with_suffix(".list")
+    text = bytearray(listed.read_bytes())
+    if data.draw(st.booleans()):
+        text = text[: data.draw(st.integers(0, len(text) - 1))]
+    else:
+        text[data.draw(st.integers(0, len(text) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    listed.write_bytes(text)
+    (folder / "files").symlink_to(folder)
+    try:
+        reader = loose.Reader(path, IMAGE_CLASSIFICATION)
+    except CorruptRecordError as error:
+        assert str(listed) in str(error)
+    else:
+        for number in range(len(reader)):
+            with pytest.raises(DlioError):
+                reader.read(number)
+
+
+def test_other_schemas_and_damaged_copies_are_refused(photos, tmp_path):
+    path = made_list(tmp_path, [b"a", b"b"])
+    for types in ({"label": "int64"}, {"a": "bytes", "b": "bytes"}, {"a": "bytes", "b": "str"}):
+        with pytest.raises(SchemaError, match="a file is one field of bytes"):
+            loose.Reader(path, Schema.of(types))
+    with pytest.raises(CorruptRecordError, match="its fields are"):
+        loose.Reader(path, Schema.of({"image": "bytes", "label": "float32"}))
+    with pytest.raises(StorageError, match="cannot open"):
+        loose.Reader(path, IMAGE_CLASSIFICATION)
+    path.write_bytes(b"abcde")
+    with pytest.raises(CorruptRecordError, match="its list counts 6 bytes, the file has 5"):
+        loose.Reader(path, IMAGE_CLASSIFICATION)
+    path.write_bytes(b"abcdef")
+    with closing(loose.Reader(path, IMAGE_CLASSIFICATION)) as reader:
+        assert reader.read(1).fields == {"image": b"def", "label": 1} and reader.locate(1) == (path, 3)
