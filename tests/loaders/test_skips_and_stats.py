@@ -83,7 +83,7 @@ def test_the_verdict_names_the_busiest_stage_and_what_to_do():
         "or smaller images"
     )
     one = stats | {"num_threads": 1, "read_seconds": 1.0, "decode_seconds": 9.0}
-    assert verdict(one, num_cores=1, crop_ready=True).endswith("decode-bound, 1 thread; pack smaller images")
+    assert verdict(one, num_cores=1, faster="").endswith("decode-bound, 1 thread; pack smaller images")
     assert "decode-bound, no threads; use 2 threads, or" in verdict(one | {"num_threads": 0}, num_cores=2)
     reading = verdict(stats | {"read_seconds": 18.0, "decode_seconds": 1.0}, num_cores=2)
     assert "read-bound" in reading and "threads," not in reading

@@ -12,9 +12,9 @@ import warnings
 import zlib
 from functools import lru_cache
 
-from dlio.codecs import jpeg, png
+from dlio.codecs import decode_ready, jpeg, png
 from dlio.dataset.sample_group import Pieces
-from dlio.dataset.schema import MAX_PIXELS, ImageInfo
+from dlio.dataset.schema import DECODE_READY, MAX_PIXELS, ImageInfo
 from dlio.errors import DataError, SourceError
 
 _PNG_BYTES = 33  # the signature and the first chunk
@@ -52,6 +52,8 @@ def inspect_image(data: bytes) -> ImageInfo:
         return _png(data)
     if data.startswith(jpeg.START):
         return _bounded(_jpeg_by_core(data) or _jpeg(data))
+    if decode_ready.is_record(data):
+        return _bounded(_record(data))
     return _bounded(_other(data))
 
 
@@ -82,6 +84,15 @@ def _jpeg_by_core(data: bytes) -> ImageInfo | None:
     except DataError as error:
         raise SourceError(str(error)) from None
     return found and _info("JPEG", found.height, found.width, found.components, found.crop_ready)
+
+
+def _record(data: bytes) -> ImageInfo:
+    try:
+        found, was_progressive = jpeg.probe(data), decode_ready.was_progressive(data)
+    except ValueError as error:
+        raise SourceError(f"it is a damaged {DECODE_READY}: {error}") from None
+    assert found is not None  # the core has no other decoder of its own records
+    return ImageInfo(DECODE_READY, found.height, found.width, found.components, True, was_progressive)
 
 
 def _jpeg(data: bytes) -> ImageInfo:
