@@ -53,6 +53,45 @@ def make_crop_ready(jpeg: Buffer) -> bytes:
         MemoryError: there is not enough memory; everything else that is wrong with a JPEG leaves it as it is.
     """
 
+def to_planes(jpeg: Buffer) -> bytes | None:
+    """Returns the decode-ready record of a JPEG: its coefficients without Huffman codes, from which it comes back.
+
+    The pixels are the JPEG's, bit for bit. The record was decoded and compared before it is returned: `from_planes`
+    gives the file byte for byte; of a progressive JPEG the baseline JPEG that has its coefficients and segments.
+    Returns None where a JPEG has no record: not 8 bit grey or YCbCr of subsampling 4:4:4, 4:2:2, 4:2:0, 4:4:0 or 4:1:1,
+    several scans that are not progressive, arithmetic coding, damaged, or it would not come back.
+
+    Raises:
+        TypeError, BufferError, ValueError: no contiguous buffer; which of them, its class decides.
+        MemoryError: there is not enough memory.
+    """
+
+def from_planes(record: Buffer) -> bytes:
+    """Returns the JPEG of a decode-ready record: the original, where `planes_restores_original`.
+
+    Raises:
+        DataError: no record, or a damaged one: its checksum, sizes or tables; the message says which. It is a
+            ValueError.
+        TypeError, BufferError, ValueError: no contiguous buffer; which of them, its class decides.
+        MemoryError: there is not enough memory.
+    """
+
+def is_planes(record: Buffer) -> bool:
+    """Returns whether bytes begin as a decode-ready record of a version that this core reads.
+
+    Raises:
+        TypeError, BufferError, ValueError: no contiguous buffer; which of them, its class decides.
+    """
+
+def planes_restores_original(record: Buffer) -> bool:
+    """Returns whether `from_planes` gives the very file that a record was made of: not where that was progressive.
+
+    Returns False for anything else than a record.
+
+    Raises:
+        TypeError, BufferError, ValueError: no contiguous buffer; which of them, its class decides.
+    """
+
 def decode_batch(
     buffers: list[Any],
     boxes: NDArray[np.int32],

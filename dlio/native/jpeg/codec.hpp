@@ -25,7 +25,9 @@ struct Codec;
 class OpenJpeg {
  public:
   // Throws JpegError where the headers are bad or claim more than the limits allow.
-  explicit OpenJpeg(Bytes bytes, Markers markers = Markers::none);
+  explicit OpenJpeg(Bytes bytes, Markers markers = Markers::none) : OpenJpeg(bytes, markers, bytes.size) {}
+  // The same of a header whose coefficients lie elsewhere, in so many bytes.
+  OpenJpeg(Bytes header, Markers markers, std::size_t coded_bytes);
   ~OpenJpeg();
   OpenJpeg(const OpenJpeg&) = delete;
   OpenJpeg& operator=(const OpenJpeg&) = delete;

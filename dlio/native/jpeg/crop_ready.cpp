@@ -85,6 +85,28 @@ std::optional<Bytes> rewrite_if_it_applies(Bytes jpeg, Scratch& out) {
   return writer.written();
 }
 
+std::optional<Bytes> rewrite_if_progressive(Bytes jpeg, Scratch& out) {
+  OpenJpeg in(jpeg, Markers::all);
+  in.require_rgb_or_grey();
+  if (in.info().arith_code || !in.info().progressive_mode) return std::nullopt;
+  jvirt_barray_ptr* coefficients = nullptr;
+  in.trap().run([&] { coefficients = jpeg_read_coefficients(&in.info()); });
+  if (is_incomplete(in.info())) return std::nullopt;
+  JpegWriter writer(in.trap(), out);
+  rewrite(in, writer, 0, coefficients);
+  return writer.written();
+}
+
+template <class Rewrite>
+std::optional<Bytes> or_nothing(Rewrite rewrite) {
+  try {
+    return rewrite();
+  } catch (const JpegError& error) {
+    if (error.status() == Status::out_of_memory) throw;
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 std::uint32_t preferred_interval(std::uint32_t mcus_per_row, std::uint32_t mcu_width) noexcept {
@@ -100,12 +122,11 @@ std::uint32_t preferred_interval(std::uint32_t mcus_per_row, std::uint32_t mcu_w
 }
 
 std::optional<Bytes> make_crop_ready(Bytes jpeg, Scratch& out) {
-  try {
-    return rewrite_if_it_applies(jpeg, out);
-  } catch (const JpegError& error) {
-    if (error.status() == Status::out_of_memory) throw;
-    return std::nullopt;
-  }
+  return or_nothing([&] { return rewrite_if_it_applies(jpeg, out); });
+}
+
+std::optional<Bytes> make_baseline(Bytes jpeg, Scratch& out) {
+  return or_nothing([&] { return rewrite_if_progressive(jpeg, out); });
 }
 
 }  // namespace dlio

@@ -17,4 +17,7 @@ std::uint32_t preferred_interval(std::uint32_t mcus_per_row, std::uint32_t mcu_w
 // Throws JpegError only where memory is out.
 std::optional<Bytes> make_crop_ready(Bytes jpeg, Scratch& out);
 
+// Returns a progressive JPEG as a baseline one in the same way, without restart intervals; nothing for all others.
+std::optional<Bytes> make_baseline(Bytes jpeg, Scratch& out);
+
 }  // namespace dlio

@@ -7,6 +7,8 @@
 #include "jpeg/scan.hpp"
 #include "jpeg/window.hpp"
 #include "jpeg/window_decoder.hpp"
+#include "planes/make.hpp"
+#include "planes/window_tiles.hpp"
 
 namespace dlio {
 namespace {
@@ -21,11 +23,16 @@ struct Workspace {
   std::vector<std::size_t> begins;
   Window window;
   Scratch row;
+  Record record;
+  Scratch header, restored;
 
   void trim() noexcept {
     trim_kept(begins);
     window.trim();
     row.trim();
+    record.trim();
+    header.trim();
+    restored.trim();
   }
 };
 
@@ -120,8 +127,39 @@ void decode_window(Bytes jpeg, const Frame& frame, const Request& request, const
   resize_decoded(open, inside, start, work.row, request, target);
 }
 
+// Opens the header of a region of a record, cut to whole tiles.
+Bytes region_header(const Record& record, const Box& region, Workspace& work) {
+  const Bytes header = full_header(record, work.header);
+  const std::optional<Frame> frame = parse_frame(header);  // its offsets are others where the tables were cut out
+  std::uint8_t* const bytes = work.window.bytes.at_least(header.size);
+  return {bytes, static_cast<std::size_t>(append_header(header, *frame, region, bytes) - bytes)};
+}
+
+// Checks a record. Returns nothing where it can be decoded as it is; else, where libjpeg does not take our decoder, the
+// JPEG that it stands for.
+std::optional<Bytes> open_record(Bytes bytes, Workspace& work) {
+  if (!libjpeg_takes_our_decoder()) return from_planes(bytes, work.restored);
+  parse_record(bytes, work.record);
+  require_checksum(bytes);
+  return std::nullopt;
+}
+
+void decode_tiles(Bytes bytes, const Request& request, const Target& target, Workspace& work) {
+  if (const std::optional<Bytes> jpeg = open_record(bytes, work)) return decode_whole(*jpeg, request, target, work);
+  const Record& record = work.record;
+  const Box box = checked_box(request, record.frame.width, record.frame.height);
+  const Box region = covering_intervals(record.tiled(), box);
+  OpenJpeg open(region_header(record, region, work), Markers::none, bytes.size);
+  open.require_rgb_or_grey();
+  const Box inside{box.left - region.left, box.top - region.top, box.width, box.height};
+  const std::uint32_t end = with_margin(inside.left, inside.width, region.width).end;
+  const auto start = [&](jpeg_decompress_struct& info) { start_tiles(info, record, region, end); };
+  resize_decoded(open, inside, start, work.row, request, target);
+}
+
 void decode_or_throw(Bytes jpeg, const Request& request, const Target& target) {
   Kept<Workspace> work;
+  if (is_planes(jpeg)) return decode_tiles(jpeg, request, target, *work);
   if (const std::optional<Frame> frame = frame_for_us(jpeg, work->begins)) {
     decode_window(jpeg, *frame, request, target, *work);
   } else {
@@ -145,10 +183,21 @@ Image all_pixels(OpenJpeg& jpeg, Start start) {
   return image;
 }
 
+Image all_pixels_of_tiles(Bytes bytes, Workspace& work) {
+  if (const std::optional<Bytes> jpeg = open_record(bytes, work)) {
+    OpenJpeg open(*jpeg);
+    return all_pixels(open, start_alone);
+  }
+  const Box region{0, 0, work.record.frame.width, work.record.frame.height};
+  OpenJpeg open(region_header(work.record, region, work), Markers::none, bytes.size);
+  return all_pixels(open, [&](jpeg_decompress_struct& info) { start_tiles(info, work.record, region, region.width); });
+}
+
 }  // namespace
 
 Image decode(Bytes jpeg) {
   Kept<Workspace> work;
+  if (is_planes(jpeg)) return all_pixels_of_tiles(jpeg, *work);
   const std::optional<Frame> frame = frame_for_us(jpeg, work->begins);
   if (!frame) {
     OpenJpeg open(jpeg);

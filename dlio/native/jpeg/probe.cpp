@@ -5,6 +5,7 @@
 
 #include "jpeg/exif.hpp"
 #include "jpeg/scan.hpp"
+#include "planes/record.hpp"
 
 namespace dlio {
 namespace {
@@ -35,18 +36,51 @@ int find_orientation(const jpeg_decompress_struct& jpeg) noexcept {
 }
 
 // Whether EOI stands behind the headers, which may hold one of a thumbnail. It does not occur within coded data.
-bool has_end(const jpeg_source_mgr& source) noexcept {
+bool has_end(const std::uint8_t* begin, std::size_t size) noexcept {
   constexpr std::uint8_t kEndOfImage[] = {0xFF, JPEG_EOI};
-  const std::uint8_t* const begin = source.next_input_byte;
-  for (const std::uint8_t* at = begin + source.bytes_in_buffer; at - begin >= 2; --at) {
+  for (const std::uint8_t* at = begin + size; at - begin >= 2; --at) {
     if (std::equal(at - 2, at, kEndOfImage)) return true;
   }
   return false;
 }
 
+bool has_end(const jpeg_source_mgr& source) noexcept { return has_end(source.next_input_byte, source.bytes_in_buffer); }
+
+struct Workspace {
+  Record record;
+  Scratch header;
+
+  void trim() noexcept {
+    record.trim();
+    header.trim();
+  }
+};
+
+Probe probe_record(Bytes bytes) {
+  Kept<Workspace> work;
+  parse_record(bytes, work->record);
+  const Bytes trailer = work->record.trailer;
+  OpenJpeg open(full_header(work->record, work->header), Markers::exif, bytes.size);
+  const jpeg_decompress_struct& info = open.info();
+  return {info.image_width,
+          info.image_height,
+          info.num_components,
+          subsampling_of(info),
+          false,
+          true,
+          has_end(trailer.data, trailer.size),
+          find_orientation(info)};
+}
+
+Size measure_record(Bytes bytes) {
+  const Probe found = probe_record(bytes);
+  return found.complete ? Size{found.height, found.width} : Size{0, 0};
+}
+
 }  // namespace
 
 Probe probe(Bytes jpeg) {
+  if (is_planes(jpeg)) return probe_record(jpeg);
   OpenJpeg open(jpeg, Markers::exif);
   const jpeg_decompress_struct& info = open.info();
   return {info.image_width,     info.image_height,          info.num_components,
@@ -57,6 +91,7 @@ Probe probe(Bytes jpeg) {
 Size measure(Bytes jpeg) noexcept {
   if (jpeg.size == 0) return {0, 0};  // stands for what is no JPEG, and an exception would take a microsecond
   try {
+    if (is_planes(jpeg)) return measure_record(jpeg);
     OpenJpeg open(jpeg);
     const jpeg_decompress_struct& info = open.info();
     if (has_end(*info.src)) return {info.image_height, info.image_width};

@@ -92,7 +92,7 @@ void Codec::keep(Markers markers) {
   jpeg_save_markers(&info, JPEG_COM, markers == Markers::all ? 0xFFFF : 0);
 }
 
-OpenJpeg::OpenJpeg(Bytes bytes, Markers markers) : codec_(Codec::of_this_thread()) {
+OpenJpeg::OpenJpeg(Bytes bytes, Markers markers, std::size_t coded_bytes) : codec_(Codec::of_this_thread()) {
   if (bytes.size == 0) throw JpegError(Status::not_jpeg, "Empty input file");
   // The tables of the image before lay in the arena; a JPEG without tables of its own must not see them either.
   std::fill(std::begin(info().quant_tbl_ptrs), std::end(info().quant_tbl_ptrs), nullptr);
@@ -105,7 +105,7 @@ OpenJpeg::OpenJpeg(Bytes bytes, Markers markers) : codec_(Codec::of_this_thread(
       codec_.keep(markers);
       jpeg_read_header(&info(), TRUE);
     });
-    check_size(bytes.size);
+    check_size(coded_bytes);
   } catch (...) {
     jpeg_abort_decompress(&info());
     throw;

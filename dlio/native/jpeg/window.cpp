@@ -29,23 +29,6 @@ void write_big_endian_16(std::uint8_t* out, std::uint32_t number) noexcept {
   out[1] = static_cast<std::uint8_t>(number);
 }
 
-std::uint8_t* append_header(Bytes jpeg, const Frame& frame, const Box& region, std::uint8_t* out) noexcept {
-  out = std::copy(jpeg.data, jpeg.data + kFirstSegment, out);
-  std::optional<Segment> segment;
-  for (std::size_t at = kFirstSegment; at < frame.scan && (segment = segment_at(jpeg, at)); at = segment->end) {
-    if (!is_needed(segment->marker)) continue;
-    if (segment->begin == frame.header) {
-      write_big_endian_16(append(out, jpeg, {0, at, at + 5}), region.height);
-      write_big_endian_16(out + 7, region.width);
-      append(out + 9, jpeg, {0, at + 9, segment->end});
-      out += segment->end - at;
-    } else {
-      out = append(out, jpeg, *segment);
-    }
-  }
-  return out;
-}
-
 // Appends the bytes from `begin` to `end`, in which every FF is followed by a 00 that does not count. (An FF at the end
 // would have none; find_intervals lets no such interval pass.)
 std::uint8_t* append_unstuffed(const std::uint8_t* begin, const std::uint8_t* end, std::uint8_t* out) noexcept {
@@ -79,6 +62,23 @@ Box covering_intervals(const Frame& frame, const Box& box) noexcept {
   const Range columns = covering_tiles(wide, frame.tile_width(), frame.width);
   const Range rows = covering_tiles(high, frame.tile_height(), frame.height);
   return {columns.begin, rows.begin, columns.end - columns.begin, rows.end - rows.begin};
+}
+
+std::uint8_t* append_header(Bytes jpeg, const Frame& frame, const Box& region, std::uint8_t* out) noexcept {
+  out = std::copy(jpeg.data, jpeg.data + kFirstSegment, out);
+  std::optional<Segment> segment;
+  for (std::size_t at = kFirstSegment; at < frame.scan && (segment = segment_at(jpeg, at)); at = segment->end) {
+    if (!is_needed(segment->marker)) continue;
+    if (segment->begin == frame.header) {
+      write_big_endian_16(append(out, jpeg, {0, at, at + 5}), region.height);
+      write_big_endian_16(out + 7, region.width);
+      append(out + 9, jpeg, {0, at + 9, segment->end});
+      out += segment->end - at;
+    } else {
+      out = append(out, jpeg, *segment);
+    }
+  }
+  return out;
 }
 
 void cut_window(Bytes jpeg, const Frame& frame, const std::vector<std::size_t>& begins, const Box& region,

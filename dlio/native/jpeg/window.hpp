@@ -26,6 +26,9 @@ Range with_margin(std::uint32_t begin, std::uint32_t size, std::uint32_t limit) 
 // Returns the smallest region of whole restart intervals that decodes to exact pixels inside `box`.
 Box covering_intervals(const Frame& frame, const Box& box) noexcept;
 
+// Appends the headers of `region` alone, up to the scan: no more bytes than those of the JPEG. Returns their end.
+std::uint8_t* append_header(Bytes jpeg, const Frame& frame, const Box& region, std::uint8_t* out) noexcept;
+
 // What is cut out of a JPEG, in memory that is kept for the next window.
 struct Window {
   Scratch bytes;                    // headers for the window's size, up to the scan, then the scan's intervals

@@ -27,7 +27,7 @@ namespace {
 // The beginning of libjpeg's `struct jpeg_entropy_decoder` (jpegint.h).
 struct EntropyDecoder {
   void (*start_pass)(j_decompress_ptr);
-  boolean (*decode_mcu)(j_decompress_ptr, JBLOCKROW*);
+  DecodeMcu decode_mcu;
 };
 
 struct IntervalDecoder {
@@ -76,6 +76,10 @@ boolean decode_mcu(j_decompress_ptr jpeg, JBLOCKROW* blocks) {
 
 }  // namespace
 
+void exchange_decoder(jpeg_decompress_struct& jpeg, DecodeMcu decode_mcu) noexcept {
+  reinterpret_cast<EntropyDecoder*>(jpeg.entropy)->decode_mcu = decode_mcu;
+}
+
 void start_decompress(jpeg_decompress_struct& jpeg, const Window& window, std::uint32_t num_columns) {
   jpeg_start_decompress(&jpeg);
   IntervalDecoder& decoder = IntervalDecoder::of_this_thread();
@@ -98,7 +102,7 @@ void start_decompress(jpeg_decompress_struct& jpeg, const Window& window, std::u
   decoder.mcus_per_row = jpeg.MCUs_per_row;
   decoder.num_columns = jpeg.restart_interval > 0 ? num_columns : kAll;
   decoder.column = 0;
-  reinterpret_cast<EntropyDecoder*>(jpeg.entropy)->decode_mcu = decode_mcu;
+  exchange_decoder(jpeg, decode_mcu);
 }
 
 namespace {

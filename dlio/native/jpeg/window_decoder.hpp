@@ -19,6 +19,11 @@ namespace dlio {
 // not exist, which libjpeg's fast decoder takes for a zero.
 void start_decompress(jpeg_decompress_struct& jpeg, const Window& window, std::uint32_t num_columns);
 
+// Has libjpeg call this function for each MCU of a JPEG that jpeg_start_decompress has started; the blocks are zeros,
+// or null where libjpeg skips the MCU. Only where libjpeg_takes_our_decoder.
+using DecodeMcu = boolean (*)(j_decompress_ptr jpeg, JBLOCKROW* blocks);
+void exchange_decoder(jpeg_decompress_struct& jpeg, DecodeMcu decode_mcu) noexcept;
+
 // Returns whether the libjpeg that is loaded calls the function that start_decompress exchanges: a small JPEG is
 // written and read both ways, once for the process. Call it while no OpenJpeg of this thread is alive.
 bool libjpeg_takes_our_decoder();

@@ -13,6 +13,8 @@
 #include "jpeg/encode.hpp"
 #include "jpeg/probe.hpp"
 #include "jpeg/window_decoder.hpp"
+#include "planes/make.hpp"
+#include "planes/record.hpp"
 #include "python/arrays.hpp"
 #include "python/batch.hpp"
 
@@ -33,6 +35,38 @@ nb::bytes crop_ready_bytes(nb::object jpeg) {
   if (nb::isinstance<nb::bytes>(jpeg)) return nb::borrow<nb::bytes>(jpeg);
   return nb::bytes(view.bytes().data, view.bytes().size);
 }
+
+struct RecordBytes {
+  std::vector<std::uint8_t> bytes;
+
+  void trim() noexcept { trim_kept(bytes); }
+};
+
+nb::object planes_of(nb::object jpeg) {
+  const BufferView view(jpeg);
+  Kept<RecordBytes> record;
+  bool made = false;
+  {
+    nb::gil_scoped_release unlocked;
+    made = to_planes(view.bytes(), record->bytes);
+  }
+  return made ? nb::object(nb::bytes(record->bytes.data(), record->bytes.size())) : nb::none();
+}
+
+nb::bytes jpeg_of(nb::object record) {
+  const BufferView view(record);
+  Kept<Scratch> memory;
+  Bytes jpeg{};
+  {
+    nb::gil_scoped_release unlocked;
+    jpeg = from_planes(view.bytes(), *memory);
+  }
+  return nb::bytes(jpeg.data, jpeg.size);
+}
+
+bool holds_planes(nb::object record) { return is_planes(BufferView(record).bytes()); }
+
+bool holds_original(nb::object record) { return restores_original(BufferView(record).bytes()); }
 
 nb::bytes encode_pixels(nb::object pixels, int quality) {
   if (quality < 1 || quality > 100) throw nb::value_error("quality: expected 1 to 100");
@@ -128,6 +162,10 @@ NB_MODULE(_jpeg, module) {
   nb::register_exception_translator(dlio::translate, nb::module_::import_("dlio.errors").release().ptr());
   dlio::bind_probe(module);
   module.def("make_crop_ready", dlio::crop_ready_bytes, "jpeg"_a);
+  module.def("to_planes", dlio::planes_of, "jpeg"_a);
+  module.def("from_planes", dlio::jpeg_of, "record"_a);
+  module.def("is_planes", dlio::holds_planes, "record"_a);
+  module.def("planes_restores_original", dlio::holds_original, "record"_a);
   module.def("encode", dlio::encode_pixels, "pixels"_a, "quality"_a);
   module.def("decode", dlio::decode_to_array, "jpeg"_a);
   module.def("decode_batch", dlio::decode_batch, "buffers"_a, "boxes"_a.noconvert(), "flips"_a.noconvert(),

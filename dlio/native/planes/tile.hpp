@@ -1,0 +1,60 @@
+// A tile: the blocks of some MCUs of a row, coded alone. docs/reference/decode-ready.md describes its bits.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "planes/presets.hpp"
+#include "planes/record.hpp"
+
+namespace dlio {
+
+constexpr int kBlockSize = 64;
+constexpr int kMaxTileBlocks = static_cast<int>(kMaxTileMcus) * kMaxMcuBlocks;
+
+// Levels of magnitude that have bits; what is beyond the last one has a byte.
+constexpr int kLevels = 6;
+constexpr int kMaxMagnitude = (1 << 14) - 1;  // of a coded magnitude: 6 bits and a byte
+constexpr int kMinDc = -2048, kMaxDc = 2047, kMaxDcBits = 12;
+
+struct TileShape {
+  const Mcu* mcu;
+  int num_mcus;
+
+  int num_blocks() const noexcept { return num_mcus * mcu->num_blocks; }
+};
+
+// The coefficients of a block as sets: a magnitude's bits below the byte that it may have, signs, and all but zeros.
+struct alignas(64) BlockPlanes {
+  std::uint64_t bit[kLevels];
+  std::uint64_t sign;
+  std::uint64_t mask;
+};
+
+struct TileBytes {
+  const std::uint8_t* data;
+  std::size_t size;
+};
+
+// Readable bytes that must follow a tile: a decoder notices that it is beyond the end once for each level.
+constexpr std::size_t kTilePadding = 16 * static_cast<std::size_t>(kMaxTileBlocks) + 64;
+
+// Decodes a tile into the coefficients of its blocks, in natural order; `out` is aligned to 64 bytes. Returns false
+// where its bits do not end where the tile does, or a DC coefficient has more bits than any.
+using DecodeTile = bool (*)(TileBytes tile, const TileShape& shape, const Preset& preset, std::int16_t* out) noexcept;
+
+bool decode_tile_on_any_processor(TileBytes tile, const TileShape& shape, const Preset& preset,
+                                  std::int16_t* out) noexcept;
+
+// A back end, and its name.
+struct TileDecoder {
+  const char* name;
+  DecodeTile decode;
+};
+
+// Returns those that this processor has, the quickest first; the last one runs on any.
+const std::vector<TileDecoder>& tile_decoders();
+
+}  // namespace dlio
