@@ -32,7 +32,7 @@ def is_for_core(data: object) -> TypeGuard[bytes | memoryview]:
         return native.decodes_jpeg
     if is_record(data):
         check_core()
-        return True
+        return native.is_planes(data)
     return False
 
 

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlio import native
-from dlio.codecs import decode_ready, jpeg
+from dlio.codecs import jpeg
+from dlio.codecs.decode_ready import restored
 from dlio.codecs.orientation import AS_STORED, exif_of, turn_image, turned_size, with_orientation
 from dlio.dataset.schema import DECODE_READY, ImageInfo, Schema
 from dlio.errors import DataError, SourceError, UsageError
@@ -136,7 +137,7 @@ class Recode:
                 info = inspect_image(data)
         if not (self.makes_ready and info.format == "JPEG"):
             return data, info, False
-        if self.decode_ready and (record := decode_ready.made(data)) is not None:
+        if self.decode_ready and (record := native.to_planes(data)) is not None:
             return record, inspect_image(record), True
         ready = native.make_crop_ready(data)
         if ready == data:
@@ -155,7 +156,7 @@ class Recode:
             SourceError: a record is damaged.
         """
         try:
-            return decode_ready.restored(value)
+            return restored(value)
         except DataError as error:
             raise SourceError(str(error)) from None
 

@@ -20,7 +20,7 @@ from dlio.loaders.loader import Loader
 from dlio.loaders.torch import PackedDataset
 from dlio.pack.recode import Recode
 from dlio.sources import image_folder
-from tests.helpers.decode_ready import PROGRESSIVE, damaged, needs_core, write_images
+from tests.helpers.decode_ready import PROGRESSIVE, damaged, needs_core, turned, write_images
 from tests.helpers.images import encoded, photo
 from tests.loaders.packing import pack_samples
 
@@ -98,6 +98,25 @@ def test_other_fields_are_jpegs_for_every_loader(tmp_path: Path) -> None:
     dataset.packed.close()
 
 
+def test_boxes_and_masks_move_with_records_that_exif_turns(tmp_path: Path) -> None:
+    mask = encoded(photo(200, 160).convert("L"), "PNG")
+    types = {"image": "bytes", "boxes": "float32[?,4]", "mask": "bytes"}
+    found = []
+    for name in ("plain", "ready"):
+        jpegs = [encoded(photo(200, 160, number), exif=turned(number)) for number in range(1, 9)]
+        images = jpegs if name == "plain" else [native.to_planes(jpeg) for jpeg in jpegs]
+        values = [{"image": image, "boxes": BOXES, "mask": mask} for image in images]
+        rows = [Sample(str(number), fields) for number, fields in enumerate(values)]  # type: ignore[arg-type]
+        pack_samples(tmp_path / name, Schema.of(types), rows, num_shards=1)
+        for upright in (False, True):
+            with closing(PackedSamples(tmp_path / name, TRANSFORMS[0], upright=upright)) as samples:
+                found.append(batches.make(samples, range(8), 5))
+    assert all(len({boxes.tobytes() for boxes in batch["boxes"]}) > 4 for batch in found)
+    for plain, ready in zip(found[:2], found[2:], strict=True):
+        assert all(np.array_equal(a, b) for a, b in zip(plain["boxes"], ready["boxes"], strict=True))
+        assert np.array_equal(plain["image"], ready["image"]) and np.array_equal(plain["mask"], ready["mask"])
+
+
 def test_a_damaged_record_is_named_or_replaced(tmp_path: Path) -> None:
     expected = set_of(tmp_path, bad=1)
     with closing(PackedSamples(tmp_path)) as samples, pytest.raises(CorruptRecordError, match=r"record 1.*'1\.jpg'"):
@@ -107,7 +126,7 @@ def test_a_damaged_record_is_named_or_replaced(tmp_path: Path) -> None:
     left = expected["left"]
     assert found["left"] == [left[0], left[0], left[2]]
     dataset = PackedDataset(tmp_path)
-    with pytest.raises(CorruptRecordError, match=r"record 1.*'1\.jpg'.*decode-ready record is damaged"):
+    with pytest.raises(CorruptRecordError, match=r"record 1.*'1\.jpg'.*decode-ready record: CRC-32C"):
         dataset[1]
     dataset.packed.close()
 

@@ -79,8 +79,8 @@ def test_the_verdict_names_the_busiest_stage_and_what_to_do():
     stats = {"epoch_seconds": 10.0, "wait_seconds": 3.1, "num_threads": 2, "collate_seconds": 0.1}
     decoding = verdict(stats | {"read_seconds": 1.0, "decode_seconds": 18.0}, num_cores=16)
     assert decoding == (
-        "the trainer waited 31% of 10.0 s: decode-bound, 2 threads; use 3 threads, or pack with --crop-ready, "
-        "or smaller images"
+        "the trainer waited 31% of 10.0 s: decode-bound, 2 threads; use 3 threads, or pack with --crop-ready "
+        "or --decode-ready, or smaller images"
     )
     one = stats | {"num_threads": 1, "read_seconds": 1.0, "decode_seconds": 9.0}
     assert verdict(one, num_cores=1, faster="").endswith("decode-bound, 1 thread; pack smaller images")

@@ -13,6 +13,7 @@ import dlio
 from dlio import formats, native
 from dlio.cli import main
 from dlio.codecs import decode_ready
+from dlio.codecs.orientation import orientation_of
 from dlio.dataset.manifest import CropReady, DecodeReady, Manifest
 from dlio.dataset.schema import DECODE_READY, Sample, Schema
 from dlio.errors import SourceError, UsageError
@@ -21,7 +22,17 @@ from dlio.pack.inspect.summary import summarise
 from dlio.pack.inspect.verify import verify
 from dlio.pack.recode import Recode
 from dlio.sources import image_folder
-from tests.helpers.decode_ready import COME_BACK, PROGRESSIVE, STAY, damaged, is_record, needs_core, rgb, write_images
+from tests.helpers.decode_ready import (
+    COME_BACK,
+    PROGRESSIVE,
+    STAY,
+    damaged,
+    is_record,
+    needs_core,
+    rgb,
+    turned,
+    write_images,
+)
 from tests.helpers.images import encoded, photo
 from tests.helpers.packing import samples
 from tests.loaders.packing import pack_samples
@@ -79,14 +90,6 @@ def test_what_has_no_record_becomes_crop_ready(tmp_path):
         assert made == expected and (info.format == DECODE_READY) == is_record(made)
 
 
-def test_what_would_not_come_back_stays_a_jpeg(monkeypatch):
-    """The core compares what it makes; here it is handed back changed, so the packer must not keep the record."""
-    data = encoded(photo(200, 160), quality=90)
-    monkeypatch.setattr(native, "from_planes", lambda record: data + b"\0")
-    made, info, rewritten = HOW.apply(data, inspect_image(data))
-    assert (info.format, info.crop_ready, rewritten) == ("JPEG", True, True) and made == native.make_crop_ready(data)
-
-
 def test_a_conversion_keeps_records_but_for_what_changes_pixels(tmp_path):
     images, _ = packed(tmp_path)
     stored = images_of(tmp_path / "out")
@@ -108,6 +111,17 @@ def test_encoding_jpeg_gives_the_originals_back(tmp_path):
     assert {key: found[key] for key in COME_BACK} == {key: images[key] for key in COME_BACK}
 
 
+def test_images_are_turned_before_they_become_records(tmp_path):
+    data = encoded(photo(120, 80), exif=turned(6))
+    made, info, _ = Recode(decode_ready=True, upright=True).apply(data, inspect_image(data))
+    assert is_record(made) and (info.height, info.width) == (120, 80) and orientation_of(made) == 1
+    kept, info, _ = HOW.apply(data, inspect_image(data))
+    assert is_record(kept) and (info.height, info.width) == (80, 120) and orientation_of(kept) == 6
+    again, info, _ = Recode(upright=True).apply(kept, info)
+    expected, same, _ = Recode(upright=True).apply(data, inspect_image(data))
+    assert (again, info) == (expected, same)
+
+
 def test_records_in_fields_of_any_name_come_back(tmp_path):
     jpegs = [encoded(photo(200, 160, number), quality=90) for number in range(3)]
     records = [native.to_planes(jpeg) for jpeg in jpegs]
@@ -127,7 +141,7 @@ def test_a_damaged_record_is_an_error_that_names_the_sample(tmp_path):
     assert verify(manifest, workers=1) == []
     [damage] = verify(manifest, decode=True, workers=1)
     assert (damage.key, damage.record) == ("cat.jpg", 0) and "the field 'image' cannot be decoded" in damage.problem
-    with pytest.raises(SourceError, match=r"'cat\.jpg'.*decode-ready record is damaged"):
+    with pytest.raises(SourceError, match=r"'cat\.jpg'.*decode-ready record: CRC-32C"):
         dlio.convert(tmp_path / "out", tmp_path / "back", recode=Recode(jpeg=True), engine="serial")
     assert main(["convert", str(tmp_path / "out"), str(tmp_path / "b"), "--jpeg", "--quiet", "--on-error", "skip"]) == 1
     assert [key for key, _ in Manifest.load(tmp_path / "b").skipped] == ["cat.jpg"]

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dlio import native
 from dlio.codecs import decode_ready, decoders
 from dlio.codecs.jpeg import START
 from dlio.images import Transform
 from dlio.loaders.dataset import PackedSamples
-from dlio.native import make_crop_ready
 from dlio.targets import IMAGE
 
 SECONDS = 4.0
@@ -62,11 +62,11 @@ def windows(samples: PackedSamples, transform: Transform) -> Windows:
     numbers = np.linspace(0, len(samples) - 1, count).astype(np.int64)
     images = [decode_ready.restored(image) for image in samples.read_columns(numbers)[IMAGE]]
     jpegs = [bytes(image) for image in images if isinstance(image, bytes | memoryview) and image[:3] == START]
-    pairs = [(jpeg, record) for jpeg in jpegs if (record := decode_ready.made(jpeg)) is not None]
+    pairs = [(jpeg, record) for jpeg in jpegs if (record := native.to_planes(jpeg)) is not None]
     if not pairs:
         return Windows(count, 0, {}, {})
     plain, records = (list(each) for each in zip(*pairs, strict=True))
-    forms = dict(zip(FORMS, (plain, [make_crop_ready(jpeg) for jpeg in plain], records), strict=True))
+    forms = dict(zip(FORMS, (plain, [native.make_crop_ready(jpeg) for jpeg in plain], records), strict=True))
     milliseconds = {form: 1e3 * seconds / len(pairs) for form, seconds in _in_turns(forms, transform).items()}
     return Windows(count, len(pairs), milliseconds, {form: sum(map(len, each)) for form, each in forms.items()})
 

@@ -12,7 +12,9 @@ import warnings
 import zlib
 from functools import lru_cache
 
-from dlio.codecs import decode_ready, jpeg, png
+from dlio import native
+from dlio.codecs import jpeg, png
+from dlio.codecs.decode_ready import is_record
 from dlio.dataset.sample_group import Pieces
 from dlio.dataset.schema import DECODE_READY, MAX_PIXELS, ImageInfo
 from dlio.errors import DataError, SourceError
@@ -52,7 +54,7 @@ def inspect_image(data: bytes) -> ImageInfo:
         return _png(data)
     if data.startswith(jpeg.START):
         return _bounded(_jpeg_by_core(data) or _jpeg(data))
-    if decode_ready.is_record(data):
+    if is_record(data):
         return _bounded(_record(data))
     return _bounded(_other(data))
 
@@ -88,11 +90,13 @@ def _jpeg_by_core(data: bytes) -> ImageInfo | None:
 
 def _record(data: bytes) -> ImageInfo:
     try:
-        found, was_progressive = jpeg.probe(data), decode_ready.was_progressive(data)
-    except ValueError as error:
-        raise SourceError(f"it is a damaged {DECODE_READY}: {error}") from None
-    assert found is not None  # the core has no other decoder of its own records
-    return ImageInfo(DECODE_READY, found.height, found.width, found.components, True, was_progressive)
+        found = jpeg.probe(data)
+    except DataError as error:
+        raise SourceError(str(error)) from None
+    if found is None:
+        raise SourceError(f"it is a {DECODE_READY} of a version that this dlio does not read: install a newer one")
+    was_progressive = not native.planes_restores_original(data)
+    return _info(DECODE_READY, found.height, found.width, found.components, True, was_progressive)
 
 
 def _jpeg(data: bytes) -> ImageInfo:
