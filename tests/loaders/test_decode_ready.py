@@ -11,7 +11,7 @@ import pytest
 import dlio
 from dlio import formats, native
 from dlio.dataset.schema import Sample, Schema
-from dlio.errors import CorruptRecordError
+from dlio.errors import CorruptRecordError, MissingPackageError, UsageError
 from dlio.images import RandomResizedCrop, Resize, Transform
 from dlio.loaders import batches
 from dlio.loaders.batch_sources import ArrayBatches
@@ -20,6 +20,7 @@ from dlio.loaders.loader import Loader
 from dlio.loaders.torch import PackedDataset
 from dlio.pack.recode import Recode
 from dlio.sources import image_folder
+from dlio.targets import WithTargets
 from tests.helpers.decode_ready import PROGRESSIVE, damaged, needs_core, turned, write_images
 from tests.helpers.images import encoded, photo
 from tests.loaders.packing import pack_samples
@@ -96,6 +97,20 @@ def test_other_fields_are_jpegs_for_every_loader(tmp_path: Path) -> None:
     assert [dataset[row]["left"] for row in range(3)] == expected["left"]
     assert [dataset[row]["frames"] for row in range(3)] == expected["frames"]
     dataset.packed.close()
+
+
+def test_where_the_core_is_missing_no_loader_begins(twins: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "decodes_jpeg", False)
+    with pytest.raises(MissingPackageError, match="reading decode-ready records needs the compiled core's decoder"):
+        PackedSamples(twins[1])
+    PackedSamples(twins[0]).close()
+
+
+def test_records_in_other_fields_may_have_to_move(tmp_path: Path) -> None:
+    set_of(tmp_path)
+    transform = WithTargets(Resize(40), plain=("frames",))
+    with closing(PackedSamples(tmp_path, transform)) as samples, pytest.raises(UsageError, match="'left'"):
+        batches.make(samples, range(3), 0)
 
 
 def test_boxes_and_masks_move_with_records_that_exif_turns(tmp_path: Path) -> None:
