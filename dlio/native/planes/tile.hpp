@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "planes/presets.hpp"
@@ -48,6 +49,12 @@ using DecodeTile = bool (*)(TileBytes tile, const TileShape& shape, const Preset
 bool decode_tile_on_any_processor(TileBytes tile, const TileShape& shape, const Preset& preset,
                                   std::int16_t* out) noexcept;
 
+#if defined(__x86_64__)
+// Need BMI2 and AVX2; and AVX-512 F, BW, VL, VBMI with GFNI.
+bool decode_tile_avx2(TileBytes tile, const TileShape& shape, const Preset& preset, std::int16_t* out) noexcept;
+bool decode_tile_avx512(TileBytes tile, const TileShape& shape, const Preset& preset, std::int16_t* out) noexcept;
+#endif
+
 // A back end, and its name.
 struct TileDecoder {
   const char* name;
@@ -56,5 +63,9 @@ struct TileDecoder {
 
 // Returns those that this processor has, the quickest first; the last one runs on any.
 const std::vector<TileDecoder>& tile_decoders();
+
+// The one that decodes: the quickest, or that which a test or a benchmark has chosen for the process by its name.
+DecodeTile tile_decoder();
+bool use_tile_decoder(const std::string& name);
 
 }  // namespace dlio

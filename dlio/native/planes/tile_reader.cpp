@@ -15,7 +15,7 @@ TileReader::TileReader(const Record& record)
     : record_(&record),
       columns_(record.tiled().tile_columns()),
       mcus_per_row_(record.frame.mcus_per_row()),
-      decode_(tile_decoders().front().decode),
+      decode_(tile_decoder()),
       buffers_(&of_this_thread()) {}
 
 std::uint32_t TileReader::num_mcus(std::size_t tile) const noexcept {

@@ -15,6 +15,7 @@
 #include "jpeg/window_decoder.hpp"
 #include "planes/make.hpp"
 #include "planes/record.hpp"
+#include "planes/tile.hpp"
 #include "python/arrays.hpp"
 #include "python/batch.hpp"
 
@@ -62,6 +63,16 @@ nb::bytes jpeg_of(nb::object record) {
     jpeg = from_planes(view.bytes(), *memory);
   }
   return nb::bytes(jpeg.data, jpeg.size);
+}
+
+nb::list tile_decoder_names() {
+  nb::list names;
+  for (const TileDecoder& decoder : tile_decoders()) names.append(decoder.name);
+  return names;
+}
+
+void choose_tile_decoder(const std::string& name) {
+  if (!use_tile_decoder(name)) throw nb::value_error(("this processor has no tile decoder " + name).c_str());
 }
 
 bool holds_planes(nb::object record) { return is_planes(BufferView(record).bytes()); }
@@ -166,6 +177,8 @@ NB_MODULE(_jpeg, module) {
   module.def("from_planes", dlio::jpeg_of, "record"_a);
   module.def("is_planes", dlio::holds_planes, "record"_a);
   module.def("planes_restores_original", dlio::holds_original, "record"_a);
+  module.def("use_tile_decoder", dlio::choose_tile_decoder, "name"_a);
+  module.attr("TILE_DECODERS") = dlio::tile_decoder_names();
   module.def("encode", dlio::encode_pixels, "pixels"_a, "quality"_a);
   module.def("decode", dlio::decode_to_array, "jpeg"_a);
   module.def("decode_batch", dlio::decode_batch, "buffers"_a, "boxes"_a.noconvert(), "flips"_a.noconvert(),
