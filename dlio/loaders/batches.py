@@ -147,11 +147,15 @@ def _leaving(samples: PackedSamples, values: Any, indices: Sequence[int] | Indic
     leaving = list(values)
     for row, value in enumerate(values):
         try:
-            leaving[row] = decode_ready.restored(value)
+            leaving[row] = _viewed(decode_ready.restored(value))
         except DataError as error:
             damaged[row] = samples.damage(int(indices[row]), str(error))
             samples.skips.note(damaged[row])
     return leaving, damaged
+
+
+def _viewed(value: Any) -> Any:
+    return memoryview(value) if isinstance(value, bytes) else value
 
 
 def _labels(samples: PackedSamples, values: Any, dtype: npt.DTypeLike, indices: Sequence[int] | Indices) -> Any:

@@ -61,6 +61,7 @@ def test_without_a_transform_images_are_the_jpegs(twins: tuple[Path, Path]) -> N
     progressive = (twins[0].parent / "in" / PROGRESSIVE).read_bytes()
     differing = [bytes(plain) for plain, ready in pairs if bytes(plain) != bytes(ready)]
     assert len(pairs) == 10 and differing == [progressive]
+    assert {type(image) for pair in pairs for image in pair} == {memoryview}
 
 
 def test_torchs_items_are_those_of_the_jpegs(twins: tuple[Path, Path]) -> None:
