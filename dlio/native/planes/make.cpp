@@ -1,5 +1,6 @@
 #include "planes/make.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 
@@ -56,6 +57,45 @@ bool all_encodable(const Coefficients& coefficients) noexcept {
   return true;
 }
 
+struct Coding {
+  std::uint8_t preset;
+  std::uint8_t tile_mcus;
+};
+
+// Returns how many bits a preset takes for some of the blocks.
+std::size_t cost_of(const Coefficients& all, const Mcu& mcu, const Preset& preset, std::size_t step) noexcept {
+  const auto mcu_blocks = static_cast<std::size_t>(mcu.num_blocks);
+  std::size_t num_bits = 0;
+  for (std::size_t i = 0; i < all.num_blocks; i += step * mcu_blocks) {
+    for (std::size_t j = 0; j < mcu_blocks; ++j) {
+      num_bits +=
+          static_cast<std::size_t>(num_bits_of(all.blocks + (i + j) * kBlockSize, mcu.component[j] > 0, preset));
+    }
+  }
+  return num_bits;
+}
+
+// Chooses by a sample of the MCUs: the preset that takes the fewest bits, and the narrowest tiles whose heads and sizes
+// count little.
+Coding choose_coding(const Coefficients& all, const Mcu& mcu) noexcept {
+  constexpr std::size_t kSample = 200, kTileBits = 8 * 300, kMinPixels = 64;
+  const std::size_t num_mcus = all.num_blocks / static_cast<std::size_t>(mcu.num_blocks);
+  const std::size_t step = num_mcus / kSample + 1;
+  Coding coding{0, 0};
+  std::size_t smallest = SIZE_MAX;
+  for (int number = 0; number < num_presets(); ++number) {
+    const std::size_t cost = cost_of(all, mcu, preset(number), step);
+    if (cost >= smallest) continue;
+    smallest = cost;
+    coding.preset = static_cast<std::uint8_t>(number);
+  }
+  const std::size_t mcu_bits = smallest / ((num_mcus + step - 1) / step);
+  std::uint32_t tile_mcus = static_cast<std::uint32_t>(kMinPixels) / (8 * mcu.horizontal);
+  while (tile_mcus < kMaxTileMcus && tile_mcus * mcu_bits < kTileBits) tile_mcus *= 2;
+  coding.tile_mcus = static_cast<std::uint8_t>(tile_mcus);
+  return coding;
+}
+
 // Codes all tiles. Returns false where one is larger than its size can say.
 bool encode_tiles(const Coefficients& all, const Mcu& mcu, const Preset& preset, std::uint32_t tile_mcus,
                   Workspace& work) {
@@ -105,11 +145,11 @@ bool encode_baseline(Bytes jpeg, std::uint8_t flags, Workspace& work, std::vecto
     all.blocks = read_coefficients(open, *frame, mcu, work.coefficients);
   }
   if (!all_encodable(all)) return false;
-  constexpr std::uint8_t kTileMcus = 4, kPreset = 0;
-  if (!encode_tiles(all, mcu, preset(kPreset), kTileMcus, work)) return false;
+  const Coding coding = choose_coding(all, mcu);
+  if (!encode_tiles(all, mcu, preset(coding.preset), coding.tile_mcus, work)) return false;
   const Bytes header = cut_header(jpeg, *frame, mcu, flags, work.header);
   const Bytes tiles{work.tiles.data(), work.tiles.size()};
-  write_record({flags, kPreset, kTileMcus, header, trailer_of(jpeg, *frame), work.sizes, tiles}, out);
+  write_record({flags, coding.preset, coding.tile_mcus, header, trailer_of(jpeg, *frame), work.sizes, tiles}, out);
   return comes_back(jpeg, out, work.restored);
 }
 

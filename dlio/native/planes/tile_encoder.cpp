@@ -14,22 +14,31 @@ std::uint64_t extract(std::uint64_t bits, std::uint64_t set) noexcept {
   return extracted;
 }
 
+// Some bits, at most 63.
+struct BitRun {
+  std::uint64_t bits;
+  int count;
+
+  void append(bool bit) noexcept { bits |= std::uint64_t{bit} << count++; }
+};
+
 class PlaneWriter {
  public:
   explicit PlaneWriter(std::vector<std::uint8_t>& out) noexcept : out_(out) {}
 
-  void append(std::uint64_t bits, int num_bits) {
-    buffer_ |= bits << count_;
-    if (count_ + num_bits < 64) {
-      count_ += num_bits;
+  void append(const BitRun& run) {
+    buffer_ |= run.bits << count_;
+    if (count_ + run.count < 64) {
+      count_ += run.count;
       return;
     }
+    std::uint8_t bytes[8];
+    for (int i = 0; i < 8; ++i) bytes[i] = static_cast<std::uint8_t>(buffer_ >> 8 * i);
+    out_.insert(out_.end(), bytes, bytes + sizeof bytes);
     const int taken = 64 - count_;
-    for (int i = 0; i < 8; ++i) out_.push_back(static_cast<std::uint8_t>(buffer_ >> 8 * i));
-    buffer_ = taken < 64 ? bits >> taken : 0;
-    count_ = num_bits - taken;
+    buffer_ = taken < 64 ? run.bits >> taken : 0;
+    count_ = run.count - taken;
   }
-  void append_of(std::uint64_t bits, std::uint64_t set) { append(extract(bits, set), __builtin_popcountll(set)); }
   void flush() {
     for (; count_ > 0; count_ -= 8, buffer_ >>= 8) out_.push_back(static_cast<std::uint8_t>(buffer_));
     count_ = 0;
@@ -41,32 +50,35 @@ class PlaneWriter {
   int count_ = 0;  // always less than 64
 };
 
-// A block as its planes, and which coefficients reach each level.
+// The bits of a block, level by level.
 struct CodedBlock {
-  BlockPlanes planes;
-  std::uint64_t reaches[kLevels + 1];  // those of level j have a size of more than j bits
-  int chroma;
+  std::uint64_t mask;
+  int zone;
+  BitRun signs;
+  BitRun raw[kLevels + 1];  // of level j: bit j - 1 of the magnitudes with more than j bits
+  BitRun next[kLevels];     // of level j: which of them have more than j + 1
 };
 
-void split(const std::int16_t* block, const Preset& preset, CodedBlock& coded) noexcept {
-  std::fill(std::begin(coded.planes.bit), std::end(coded.planes.bit), 0);
-  std::fill(std::begin(coded.reaches), std::end(coded.reaches), 0);
-  coded.planes.sign = 0;
-  coded.planes.mask = nonzeros(block);
-  for (std::uint64_t set = coded.planes.mask; set != 0; set &= set - 1) {
+void split(const std::int16_t* block, int chroma, const Preset& preset, CodedBlock& coded) noexcept {
+  coded = {};
+  coded.mask = nonzeros(block);
+  coded.zone = zone_of(coded.mask, preset.tables.zones[chroma]);
+  for (std::uint64_t set = coded.mask; set != 0; set &= set - 1) {
     const int i = __builtin_ctzll(set);
-    const std::uint64_t bit = set & (0 - set);
-    const auto magnitude = static_cast<unsigned>(std::abs(block[i]) + preset.offsets[coded.chroma][i]);
-    if (block[i] < 0) coded.planes.sign |= bit;
-    for (int level = 0; level <= kLevels && magnitude >> level != 0; ++level) coded.reaches[level] |= bit;
-    for (int level = 0; level < kLevels; ++level) {
-      if ((magnitude >> level & 1) != 0) coded.planes.bit[level] |= bit;
+    const int offset = preset.offsets[chroma][i];
+    const auto magnitude = static_cast<unsigned>(std::abs(block[i]) + offset);
+    coded.signs.append(block[i] < 0);
+    if (offset == 0) coded.next[0].append(magnitude > 1);
+    for (int level = 1; level <= kLevels && magnitude >> level != 0; ++level) {
+      coded.raw[level].append((magnitude >> (level - 1) & 1) != 0);
+      const bool goes_on = level < kLevels && (level > 1 || offset < 3);
+      if (goes_on) coded.next[level].append(magnitude >> (level + 1) != 0);
     }
   }
 }
 
-void append_dc(const std::int16_t* blocks, const TileShape& shape, std::vector<std::uint8_t>& heads,
-               std::int32_t (&smallest)[kMaxComponents], int (&num_bits)[kMaxComponents]) {
+void append_heads(const std::int16_t* blocks, const TileShape& shape, std::vector<std::uint8_t>& heads,
+                  std::int32_t (&smallest)[kMaxComponents], int (&num_bits)[kMaxComponents]) {
   std::int32_t largest[kMaxComponents];
   std::fill_n(smallest, kMaxComponents, kMaxDc);
   std::fill_n(largest, kMaxComponents, kMinDc);
@@ -84,28 +96,42 @@ void append_dc(const std::int16_t* blocks, const TileShape& shape, std::vector<s
   }
 }
 
-void append_levels(const std::vector<CodedBlock>& coded, const Preset& preset, PlaneWriter& writer) {
-  for (const CodedBlock& block : coded) {
-    writer.append_of(block.planes.sign, block.planes.mask);
-    writer.append_of(block.reaches[1], block.planes.mask & ~preset.tables.raw1[block.chroma]);
+void append_levels(const CodedBlock* coded, int n, PlaneWriter& writer) {
+  for (int i = 0; i < n; ++i) {
+    writer.append(coded[i].signs);
+    writer.append(coded[i].next[0]);
   }
   for (int level = 1; level < kLevels; ++level) {
-    for (const CodedBlock& block : coded) {
-      writer.append_of(block.planes.bit[level - 1], block.reaches[level]);
-      const std::uint64_t all = level == 1 ? preset.tables.raw2[block.chroma] : 0;
-      writer.append_of(block.reaches[level + 1], block.reaches[level] & ~all);
+    for (int i = 0; i < n; ++i) {
+      writer.append(coded[i].raw[level]);
+      writer.append(coded[i].next[level]);
     }
   }
-  for (const CodedBlock& block : coded) writer.append_of(block.planes.bit[kLevels - 1], block.reaches[kLevels]);
+  for (int i = 0; i < n; ++i) writer.append(coded[i].raw[kLevels]);
   writer.flush();
+}
+
+void append_bytes(const std::int16_t* block, int chroma, const Preset& preset, std::uint64_t mask,
+                  std::vector<std::uint8_t>& out) {
+  for (; mask != 0; mask &= mask - 1) {
+    const int i = __builtin_ctzll(mask);
+    const int high = (std::abs(block[i]) + preset.offsets[chroma][i]) >> kLevels;
+    if (high > 0) out.push_back(static_cast<std::uint8_t>(high));
+  }
 }
 
 }  // namespace
 
 std::uint64_t nonzeros(const std::int16_t* block) noexcept {
+  constexpr int kAtOnce = 4;
   std::uint64_t set = 0;
-  for (int i = 1; i < kBlockSize; ++i) set |= std::uint64_t{block[i] != 0} << i;
-  return set;
+  for (int i = 0; i < kBlockSize; i += kAtOnce) {
+    std::uint64_t some;
+    std::memcpy(&some, block + i, sizeof some);
+    if (some == 0) continue;
+    for (int j = i; j < i + kAtOnce; ++j) set |= std::uint64_t{block[j] != 0} << j;
+  }
+  return set & ~std::uint64_t{1};
 }
 
 int zone_of(std::uint64_t set, const std::uint64_t (&zones)[kZones]) noexcept {
@@ -116,43 +142,54 @@ int zone_of(std::uint64_t set, const std::uint64_t (&zones)[kZones]) noexcept {
 
 bool is_encodable(const std::int16_t* block) noexcept {
   constexpr int kLargestOffset = 3, kLargest = kMaxMagnitude - kLargestOffset;
-  const auto [smallest, largest] = std::minmax_element(block + 1, block + kBlockSize);
-  return block[0] >= kMinDc && block[0] <= kMaxDc && *smallest >= -kLargest && *largest <= kLargest;
+  std::int16_t smallest = 0, largest = 0;
+  for (int i = 1; i < kBlockSize; ++i) {
+    smallest = std::min(smallest, block[i]);
+    largest = std::max(largest, block[i]);
+  }
+  return block[0] >= kMinDc && block[0] <= kMaxDc && smallest >= -kLargest && largest <= kLargest;
 }
 
 void encode_tile(const std::int16_t* blocks, const TileShape& shape, const Preset& preset,
                  std::vector<std::uint8_t>& out) {
   const int n = shape.num_blocks();
+  CodedBlock coded[kMaxTileBlocks];
   std::int32_t smallest[kMaxComponents];
   int num_bits[kMaxComponents];
-  append_dc(blocks, shape, out, smallest, num_bits);
-  std::vector<CodedBlock> coded(static_cast<std::size_t>(n));
-  PlaneWriter zones(out);
-  for (int i = 0; i < n; ++i) {
-    CodedBlock& block = coded[static_cast<std::size_t>(i)];
-    block.chroma = shape.mcu->component[i % shape.mcu->num_blocks] > 0;
-    split(blocks + i * kBlockSize, preset, block);
-    zones.append(static_cast<std::uint64_t>(zone_of(block.planes.mask, preset.tables.zones[block.chroma])), 4);
-  }
-  zones.flush();
+  append_heads(blocks, shape, out, smallest, num_bits);
+  const auto component = [&](int i) { return shape.mcu->component[i % shape.mcu->num_blocks]; };
   PlaneWriter writer(out);
   for (int i = 0; i < n; ++i) {
-    const int c = shape.mcu->component[i % shape.mcu->num_blocks];
-    writer.append(static_cast<std::uint64_t>(blocks[i * kBlockSize] - smallest[c]), num_bits[c]);
+    split(blocks + i * kBlockSize, component(i) > 0, preset, coded[i]);
+    writer.append({static_cast<std::uint64_t>(coded[i].zone), 4});
   }
-  for (const CodedBlock& block : coded) {
-    const std::uint64_t (&sets)[kZones] = preset.tables.zones[block.chroma];
-    writer.append_of(block.planes.mask, sets[zone_of(block.planes.mask, sets)]);
-  }
-  append_levels(coded, preset, writer);
+  writer.flush();
   for (int i = 0; i < n; ++i) {
-    const CodedBlock& block = coded[static_cast<std::size_t>(i)];
-    for (std::uint64_t set = block.reaches[kLevels]; set != 0; set &= set - 1) {
-      const int at = __builtin_ctzll(set);
-      const int magnitude = std::abs(blocks[i * kBlockSize + at]) + preset.offsets[block.chroma][at];
-      out.push_back(static_cast<std::uint8_t>(magnitude >> kLevels));
-    }
+    const int c = component(i);
+    writer.append({static_cast<std::uint64_t>(blocks[i * kBlockSize] - smallest[c]), num_bits[c]});
   }
+  for (int i = 0; i < n; ++i) {
+    const int chroma = component(i) > 0;
+    const std::uint64_t zone = preset.tables.zones[chroma][coded[i].zone];
+    writer.append({extract(coded[i].mask, zone), preset.zone_sizes[chroma][coded[i].zone]});
+  }
+  append_levels(coded, n, writer);
+  for (int i = 0; i < n; ++i) append_bytes(blocks + i * kBlockSize, component(i) > 0, preset, coded[i].mask, out);
+}
+
+int num_bits_of(const std::int16_t* block, int chroma, const Preset& preset) noexcept {
+  const std::uint64_t mask = nonzeros(block);
+  int num_bits = 4 + preset.zone_sizes[chroma][zone_of(mask, preset.tables.zones[chroma])];
+  for (std::uint64_t set = mask; set != 0; set &= set - 1) {
+    const int i = __builtin_ctzll(set);
+    const int offset = preset.offsets[chroma][i];
+    const auto magnitude = static_cast<unsigned>(std::abs(block[i]) + offset);
+    const int size = 32 - __builtin_clz(magnitude);
+    // The sign; whether it is larger than 1, than 3, and so on, where that is asked; raw bits.
+    const int asked = std::min(size, kLevels) - (size >= 1 && offset >= 1) - (size >= 2 && offset >= 3);
+    num_bits += 1 + asked + (size > kLevels ? kLevels + 8 : size - 1);
+  }
+  return num_bits;
 }
 
 }  // namespace dlio

@@ -1,4 +1,4 @@
-// Writing tiles, and what each costs.
+// Writing tiles, and what their blocks cost.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,9 @@ namespace dlio {
 // Appends a tile of such blocks to `out`; they have passed is_encodable.
 void encode_tile(const std::int16_t* blocks, const TileShape& shape, const Preset& preset,
                  std::vector<std::uint8_t>& out);
+
+// Returns how many bits of a tile a block has, but for its first coefficient.
+int num_bits_of(const std::int16_t* block, int chroma, const Preset& preset) noexcept;
 
 // Whether coefficients are within what a tile can hold.
 bool is_encodable(const std::int16_t* block) noexcept;
