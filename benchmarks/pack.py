@@ -39,10 +39,14 @@ def run_tar(root: Path, out: Path) -> None:
     subprocess.run(["tar", "cf", str(out), "-C", str(root), "."], check=True)
 
 
-def run_mksquashfs(root: Path, out: Path) -> None:
-    """Packs with mksquashfs, as many processors, nothing compressed; equal files are written again, as dlio does."""
-    stored = ("-noI", "-noD", "-noF", "-noX", "-no-fragments", "-no-duplicates", "-processors", "2")
-    subprocess.run(["mksquashfs", str(root), str(out), "-quiet", "-no-progress", *stored], check=True)
+def run_mksquashfs(*options: str) -> Run:
+    """Returns the run of mksquashfs, nothing compressed, with as many processors."""
+    stored = ("-noI", "-noD", "-noF", "-noX", "-no-fragments", "-processors", "2", *options)
+
+    def run(root: Path, out: Path) -> None:
+        subprocess.run(["mksquashfs", str(root), str(out), "-quiet", "-no-progress", *stored], check=True)
+
+    return run
 
 
 def command(root: Path, out: Path, name: str, *options: str) -> list[str]:
@@ -113,7 +117,8 @@ def rates(name: str, args: argparse.Namespace) -> None:
     """Prints the table of a set, whose files are packed as they are."""
     ways = {"tar": run_tar} | {f"dlio {kind}": run_dlio(kind) for kind in FORMATS}
     ways |= {f"peer {kind}": run_peer(kind) for kind in FORMATS if kind in installed()}
-    ways |= {"peer squashfs": run_mksquashfs} if shutil.which("mksquashfs") else {}
+    if shutil.which("mksquashfs"):
+        ways |= {"peer squashfs": run_mksquashfs(), "squashfs -no-duplicates": run_mksquashfs("-no-duplicates")}
     chosen = {way: run for way, run in ways.items() if not args.only or any(word in way for word in args.only)}
     print_rates(name, measure(chosen, name, args), SETS[name][0], "tar")
 

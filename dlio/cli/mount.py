@@ -34,6 +34,7 @@ def mount(args: argparse.Namespace) -> int:
 
     Uses the copy that is staged on this node, if there is one. Only COMMAND and what it starts see the folder; it is
     unmounted when COMMAND ends. The exit code is that of COMMAND. Needs squashfuse, /dev/fuse and user namespaces.
+    Without namespaces it takes fusermount3 and, for several images, fuse-overlayfs, and other processes see it.
     """
     planned = Mount.of(args.dataset, args.folder)
     if args.print:

@@ -47,7 +47,7 @@ def test_loading_and_staging_leave_spans_by_thread(traced, photos, tmp_path):
     names = {event["tid"]: event["args"]["name"] for event in found if event["name"] == "thread_name"}
     by_thread = {(names[event["tid"]].split("_")[0], event["name"]) for event in spans}
     assert {("dlio-loader", "read"), ("dlio-loader", "decode"), ("MainThread", "wait")} <= by_thread
-    assert {("MainThread", "stage"), ("dlio-copy", "read source"), ("dlio-copy", "write copy")} <= by_thread
+    assert {("MainThread", "stage"), ("dlio-fill", "fetch"), ("dlio-fill", "write copy")} <= by_thread
     assert all(event["dur"] >= 0 and event["pid"] == os.getpid() for event in spans)
     epoch = next(event for event in spans if event["name"] == "epoch")
     assert all(epoch["ts"] <= event["ts"] for event in spans if event["name"] == "decode")

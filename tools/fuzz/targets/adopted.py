@@ -191,6 +191,7 @@ def _squashfs(root: Path, options: list[str]) -> None:
 
 
 _SQUASHED = [["-noI", "-noD", "-noF", "-no-fragments"], ["-noI"], ["-comp", "xz"], ["-b", "4096", "-noI", "-noF"]]
+_SQUASHED += [["-comp", "zstd", "-noI"], ["-comp", "lz4", "-noI"], ["-comp", "xz", "-noI"]]  # damage reaches the blocks
 _WRITERS: dict[str, list[Callable[[Path], None]]] = {
     "tfrecord": [_tfrecord],
     "recordio": [partial(_recordio, width=0), partial(_recordio, width=3)],

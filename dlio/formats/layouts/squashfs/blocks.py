@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable
 from functools import lru_cache, partial
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 
@@ -47,7 +48,7 @@ class Image:
         self.file = file
         try:
             self._superblock = Superblock.parse(file.read(0, min(SUPERBLOCK_BYTES, file.num_bytes)), file.num_bytes)
-            self._decompress = _decompressor(self._superblock.compressor)
+            self._decompress = _decompressor(self._superblock.compressor, file.path)
             self.files = self._read_files()
         except (ValueError, OverflowError) as error:
             if isinstance(error, DataError):
@@ -140,11 +141,12 @@ def _read_block(file: RandomAccessFile, decompress: Decompress, max_bytes: int, 
     return data if word & STORED else decompress(data, max_bytes)
 
 
-def _decompressor(compressor: int) -> Decompress:
-    """Returns the function that decompresses a block; raises ValueError for compressors that dlio does not read."""
+def _decompressor(compressor: int, path: Path) -> Decompress:
+    """Returns the function that decompresses a block; raises CorruptRecordError for one that dlio does not know."""
     if compressor not in _DECOMPRESS:
         name = {2: "lzma", 3: "lzo"}.get(compressor, f"number {compressor}")
-        raise ValueError(f"it is compressed by {name}, which dlio does not read: make it again with -comp zstd")
+        problem = f"it is compressed by {name}, which dlio does not read: make it again with mksquashfs -comp zstd"
+        raise CorruptRecordError(path, problem)
     return _DECOMPRESS[compressor]()
 
 
