@@ -24,7 +24,7 @@ from images import find_photos, make_images
 from numpy.typing import NDArray
 from PIL import Image
 
-from dlio.native import decode, decode_batch, make_crop_ready, probe
+from dlio.native import _jpeg, decode, decode_batch, make_crop_ready, probe, to_planes
 
 SIZE = 224
 
@@ -53,6 +53,16 @@ def core(images: list[bytes], boxes: NDArray[np.int32]) -> Callable[[], None]:
             raise SystemExit("an image of the benchmark does not decode")
 
     return run
+
+
+def forced(decoder: str, run: Callable[[], None]) -> Callable[[], None]:
+    """Returns a run with one of the decoders of decode-ready records that the processor has."""
+
+    def run_with() -> None:
+        _jpeg.use_tile_decoder(decoder)
+        run()
+
+    return run_with
 
 
 def full_decode(images: list[bytes]) -> Callable[[], None]:
@@ -126,6 +136,28 @@ def rewrite_rate(images: list[bytes]) -> tuple[list[bytes], float]:
     return ready, len(images) / (time.thread_time() - start)
 
 
+def planes_rate(images: list[bytes]) -> tuple[list[bytes], float]:
+    """Returns decode-ready records of the images, and how many of them a core makes in a second."""
+    start = time.thread_time()
+    records = [record for data in images if (record := to_planes(data)) is not None]
+    rate = len(images) / (time.thread_time() - start)
+    if len(records) < len(images):
+        raise SystemExit("an image of the benchmark has no decode-ready record")
+    return records, rate
+
+
+def planes_sizes(images: list[bytes]) -> dict[int, float]:
+    """Returns the sizes of decode-ready records over those of JPEGs of several qualities, 4:2:0."""
+    ratios = {}
+    for quality in (75, 85, 90, 95):
+        out = [io.BytesIO() for _ in images]
+        for data, file in zip(images, out, strict=True):
+            Image.open(io.BytesIO(data)).save(file, "JPEG", quality=quality, subsampling="4:2:0")
+        originals = [file.getvalue() for file in out]
+        ratios[quality] = sum(map(len, planes_rate(originals)[0])) / sum(map(len, originals))
+    return ratios
+
+
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -137,6 +169,7 @@ def main() -> None:
 
     images = make_images(photos, arguments.images)
     ready, rate = rewrite_rate(images)
+    records, record_rate = planes_rate(images)
     sizes = np.array([(found.width, found.height) for found in map(probe, images)], np.int32)
     boxes, whole = random_boxes(sizes), np.concatenate([np.zeros_like(sizes), sizes], axis=1)
     ways = {
@@ -146,6 +179,8 @@ def main() -> None:
         "full decode, no resize": full_decode(images),
         "Pillow, full decode + crop + resize": pillow(images, boxes),
     }
+    names = {name: f"window of the decode-ready record, {name}" for name in _jpeg.TILE_DECODERS}
+    ways |= {row: forced(name, core(records, boxes)) for name, row in names.items()}
     if importlib.util.find_spec("simplejpeg") and importlib.util.find_spec("cv2"):
         ways["simplejpeg + OpenCV, full decode + crop + resize"] = simplejpeg_and_opencv(images, boxes)
     times = cpu_ms(ways, len(images), arguments.rounds)
@@ -165,6 +200,13 @@ def main() -> None:
     print(f"2 threads / 1 thread        {wall:.2f} by wall clock, {cpu:.2f} by CPU time   (at least 1.85)")
     print(f"make_crop_ready             {rate:.0f} images/s on a core   (at least 350)")
     print(f"size after / before         {bytes_after / bytes_before:.3f}   (at most 1.00)")
+    wanted = {"avx512": "   (at most 0.48)", "avx2": "   (at most 0.62)"}
+    for name, row in names.items():
+        print(f"decode-ready / crop-ready   {times[row] / window:.2f}   {name}{wanted.get(name, '')}")
+    print(f"to_planes                   {record_rate:.0f} images/s on a core   (at least 250)")
+    print(f"size of records / originals {sum(map(len, records)) / bytes_before:.3f}")
+    for quality, ratio in planes_sizes(images[:60]).items():
+        print(f"  at quality {quality}             {ratio:.3f}   (at most 1.05)")
 
 
 if __name__ == "__main__":

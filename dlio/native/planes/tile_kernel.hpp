@@ -23,6 +23,9 @@ class PlaneReader {
     const unsigned shift = position_ & 7;
     std::uint64_t bits;
     std::memcpy(&bits, at, sizeof bits);
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+    bits = __builtin_bswap64(bits);
+#endif
     return bits >> shift | std::uint64_t{at[8]} << 1 << (63 - shift);
   }
   DLIO_KERNEL void drop(unsigned num_bits) noexcept { position_ += num_bits; }
@@ -99,8 +102,15 @@ DLIO_KERNEL inline std::uint64_t read_level(PlaneReader& reader, int level, cons
   for (int i = 0; i < n; ++i) {
     BlockPlanes& planes = state.planes[i];
     const std::uint64_t set = state.set[i];
-    planes.bit[level - 1] |= take(reader, set);
-    const std::uint64_t next = next_level(reader, set, all[classes[i]]);
+    const std::uint64_t asked = set & ~all[classes[i]];
+    const unsigned num_raw = Bits::count(set), num_asked = Bits::count(asked);
+    const std::uint64_t bits = reader.peek();
+    planes.bit[level - 1] |= Bits::deposit(bits, set);
+    reader.drop(num_raw);
+    // Both nearly always come with one reading of 64 bits.
+    const std::uint64_t rest = __builtin_expect(num_raw + num_asked > 64, 0) ? reader.peek() : bits >> (num_raw & 63);
+    const std::uint64_t next = Bits::deposit(rest, asked) | (set & ~asked);
+    reader.drop(num_asked);
     planes.bit[level] = set & ~next;
     state.set[i] = next;
     any |= next;
