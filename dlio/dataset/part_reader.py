@@ -53,11 +53,6 @@ class PartReader:
         """Returns the key of record `index` of the part."""
         return self._whole.key(int(self._records[index]))
 
-    def keys(self) -> list[str]:
-        """Returns the keys of the part, in order."""
-        keys = self._whole.keys()
-        return [keys[record] for record in self._records.tolist()]
-
     def column(self, name: str) -> Array:
         """Returns a small field of numbers of all samples of the part."""
         return self._whole.column(name)[self._records]

@@ -183,10 +183,6 @@ class ShardReader:
         """Returns the key of record `index`; reads the record only if the shard has no table."""
         return self._table.key(index) if self._table else self._reader.read(index).key
 
-    def keys(self) -> list[str]:
-        """Returns all keys, in order."""
-        return self._table.keys(0, len(self)) if self._table else [self._reader.read(i).key for i in range(len(self))]
-
     def column(self, name: str) -> Array:
         """Returns a small field of numbers of all samples: an ndarray of the field's dtype, (n, *shape), read-only.
 

@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from dlio.errors import LauncherError
+from dlio.io import limits
 
 _TEXT = re.compile(
     r"(?P<host>[^@/]+)@(?P<boot>[^@/]+)@(?P<namespace>\d+)@(?P<pid>\d{1,10})@(?P<started>\d{1,20})", re.ASCII
@@ -105,7 +106,8 @@ def node_id() -> str:
     try:
         boot = source.read_text().strip()
     except OSError as error:
-        raise LauncherError(f"{source}: cannot read the boot id that identifies this node: {error.strerror}") from error
+        reason = limits.reached(error) or error.strerror
+        raise LauncherError(f"{source}: cannot read the boot id that identifies this node: {reason}") from error
     return f"{socket.gethostname()}/{boot}"
 
 

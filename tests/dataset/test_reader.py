@@ -58,7 +58,7 @@ def test_samples_come_back_with_their_exact_keys(packed: Manifest) -> None:
     assert [pool.read(index) for index in range(NUM_SAMPLES)] == samples()
     with pool.shard(3) as shard:
         assert len(shard) == 6
-        assert shard.keys() == [shard.key(i) for i in range(6)] == [sample.key for sample in samples()[18:24]]
+        assert [shard.key(i) for i in range(6)] == [sample.key for sample in samples()[18:24]]
         assert shard.column("label").tolist() == list(range(18, 24))
         assert shard.locate(2)[0].is_relative_to(packed.root)
         with pytest.raises(KeyError):
@@ -75,7 +75,7 @@ def test_a_shard_without_a_table_still_reads(packed: Manifest) -> None:
     bare = type(shard)(shard.name, shard.num_samples, files)
     reader = ShardReader(packed, bare)
     assert [reader.read(i).fields for i in range(6)] == [sample.fields for sample in samples()[:6]]
-    assert reader.column("label").tolist() == list(range(6)) and len(reader.keys()) == 6
+    assert reader.column("label").tolist() == list(range(6)) and len([reader.key(i) for i in range(6)]) == 6
     reader.close()
     reader.close()
 

@@ -122,7 +122,7 @@ CHANGES: dict[str, Callable[[dict[str, bytes]], None]] = {
         {"key_offsets.npy": npy(np.array([0, 5, 3, 9, 12, 15, 20, 35]))}
     ),
     "offsets beyond the end": lambda members: members.update({"key_offsets.npy": npy(np.arange(8) * 1000)}),
-    "offsets below zero": lambda members: members.update({"key_offsets.npy": npy(np.arange(8) - 4)}),
+    "offsets below zero": lambda members: members.update({"key_offsets.npy": npy(np.arange(8) - 1)}),
 }
 
 

@@ -90,6 +90,8 @@ def test_numbers_keep_type_and_value(name):
     assert type(found) is type(dtype.type(0).item())
     array = Field(name, (2, None)).convert([[largest], [largest]])
     assert (array.dtype, array.shape, array[0, 0]) == (dtype, (2, 1), largest)
+    least = int(np.iinfo(dtype).min) if dtype.kind in "iu" else largest
+    assert Field(name).convert(least) == least
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,16 @@ def test_every_flipped_bit_of_an_unfinished_manifest_costs_shards_at_most(tmp_pa
     assert costs == {1, 2}, "both, if the newline between their lines is lost"
 
 
+def test_an_unfinished_manifest_has_a_largest_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made().save(tmp_path)
+    num_bytes = unpublish(tmp_path).stat().st_size
+    monkeypatch.setenv("DLIO_MAX_MANIFEST", str(num_bytes))
+    assert read_partial(tmp_path) == made()
+    monkeypatch.setenv("DLIO_MAX_MANIFEST", str(num_bytes - 1))
+    with pytest.raises(ManifestError, match=rf"{PARTIAL_NAME} has more than {num_bytes - 1:,} bytes"):
+        read_partial(tmp_path)
+
+
 def test_a_pack_goes_on_from_a_damaged_unfinished_manifest(
     tmp_path: Path, photos: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import multiprocessing.popen_fork
 import multiprocessing.queues
 import multiprocessing.synchronize  # noqa: F401  loaded while their files can be read
@@ -19,10 +20,14 @@ import pytest
 
 import dlio
 from dlio.cli import main
+from dlio.cluster.topology import Topology
 from dlio.errors import MissingError, StorageError
 from dlio.executors import processes
 from dlio.io import files, limits
 from dlio.io.threads import Threads, started
+from dlio.locking.owner import node_id
+from dlio.stage.live.agent import __main__ as agent
+from dlio.stage.live.start import Task
 from tests.helpers.forked import Forked
 from tests.helpers.images import make_image_folder
 from tests.helpers.staging import damaged_files, write_dataset
@@ -95,6 +100,25 @@ def test_staging_goes_on_with_few_threads_or_names_the_limit(tmp_path, num_tasks
         assert limited(50, work) == 0  # nothing is left that stands in its way
 
 
+@as_root
+def test_an_agent_that_cannot_start_its_process_names_the_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        sys, "stdin", io.StringIO(Task("/in", tmp_path, "replicate", Topology(0, 1, 0, 1, 0, 1)).to_json())
+    )
+    reader, writer = os.pipe()
+
+    def work() -> None:
+        os.dup2(writer, 1)
+        agent.main()
+
+    try:
+        assert limited(1, work) == MissingError.exit_code
+        assert os.read(reader, 4096).startswith(b"cannot start its process: user")
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
 def test_a_thread_that_does_not_fit_into_memory_names_that_limit():
     def work() -> None:
         room = limits._used_bytes() + (64 << 20)
@@ -113,6 +137,8 @@ def test_too_many_open_files_name_the_limit_and_the_file(tmp_path):
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
         with pytest.raises(StorageError, match=r"cannot read .*/file: Too many open files: this process may open 3 "):
             files.read_regular(tmp_path / "file", 10)
+        with pytest.raises(MissingError, match=r"boot id .*: this process may open 3 files \(ulimit -n\)"):
+            node_id()
 
     assert Forked(work).wait() == 0
 

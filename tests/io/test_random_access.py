@@ -182,9 +182,8 @@ def test_ranges_beside_the_memory_are_refused(path: Path, wrong: dict[str, list[
         native.read_ranges(files, starts, sizes, np.zeros(27, np.uint8), places, crcs)
 
 
+@pytest.mark.parametrize("requests", [True], ids=["core"], indirect=True)  # Python's own reads go on by themselves
 def test_a_read_that_a_signal_ends_goes_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not native.available:
-        pytest.skip("Python's own reads go on by themselves")
     calls, core_read = [], native.read_ranges
 
     def interrupted(descriptors: NDArray[np.int64], *columns: Any) -> tuple[NDArray[np.int64], int, int, float]:

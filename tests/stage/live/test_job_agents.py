@@ -11,14 +11,17 @@ from pathlib import Path
 
 import pytest
 
+import dlio
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError
 from dlio.loaders import staging_line
 from dlio.locking.owner import Owner
+from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.live import filling, wire
 from dlio.stage.live.client import Client
 from dlio.stage.live.folder import AgentRecord, LiveFolder
 from dlio.stage.live.start import ensure_agent
+from dlio.stage.live.status import status_from
 from dlio.stage.live.unix import UnixListener
 from tests.helpers.live import eventually, is_complete, task, working
 
@@ -93,3 +96,10 @@ def test_rank_0_sees_how_far_staging_is(
         eventually(lambda: is_complete(node))
         assert found.progress() == ""
     assert "; read 1.0 kB here, 0 B at other nodes, 2.0 kB at the source; waited 0 of 0 s" in caplog.text
+
+
+def test_a_copy_that_names_no_source_is_of_none(source: Manifest, tmp_path: Path) -> None:
+    staged = StagedFolder(tmp_path / "dest", dlio.stage(source.root, tmp_path / "dest").root.name)
+    assert [found["path"] for found in status_from(str(source.root), tmp_path / "dest")] == [str(staged.path)]
+    staged.marker.write_text("{}")
+    assert status_from(str(source.root), tmp_path / "dest") == []

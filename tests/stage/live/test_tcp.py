@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import socket
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
@@ -19,7 +21,7 @@ from dlio.dataset.manifest import Manifest
 from dlio.stage.live import tcp, wire
 from dlio.stage.live.agent.lobby import Waiting
 from dlio.stage.live.agent.node import Node
-from dlio.stage.live.connection import Connection, RefusedError
+from dlio.stage.live.connection import Connection, RefusedError, exchange
 from dlio.stage.live.tcp import Address, TcpListener
 from dlio.stage.live.wire import Op, Request, Status, WireError
 from tests.helpers.live import NAME, WAIT_SECONDS, connected, eventually, let_in, open_to_nodes, token_of
@@ -249,6 +251,16 @@ def test_a_client_that_is_always_cut_off_says_so(monkeypatch: pytest.MonkeyPatch
             tcp.connect(listener.getsockname(), TOKEN, CONTENT, NAME)
         listener.shutdown(socket.SHUT_RDWR)
         thread.join()
+
+
+def test_a_server_that_trickles_bytes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        for _ in range(20):
+            theirs.send(b"x")  # which a read never joins
+        monkeypatch.setattr(time, "monotonic", itertools.count().__next__)
+        with pytest.raises(TimeoutError, match="not verified in time"):
+            exchange(ours, 10, b"", 20)
 
 
 def test_a_client_learns_at_once_that_nobody_listens() -> None:

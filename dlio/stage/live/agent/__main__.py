@@ -19,8 +19,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from dlio.errors import DlioError, StorageError
-from dlio.io import files
+from dlio.errors import DlioError, MissingError, StorageError
+from dlio.io import files, limits
 from dlio.io.filesystems import filesystem_of
 from dlio.io.sizes import format_size
 from dlio.locking.claim import claimed
@@ -152,10 +152,7 @@ def _log_to(path: Path) -> None:
 
 def main() -> None:
     """Runs an agent in a child of this process, which itself ends at once."""
-    task = Task.from_json(sys.stdin.read())
-    if os.fork():
-        os._exit(0)
-    said: list[str] = []
+    task, said = Task.from_json(sys.stdin.read()), list[str]()
 
     def say(line: str) -> None:
         if not said:
@@ -165,6 +162,13 @@ def main() -> None:
             os.dup2(null, 0)
             os.dup2(null, 1)
 
+    try:
+        with limits.starting("its process"):
+            if os.fork():
+                os._exit(0)
+    except MissingError as error:
+        say(error.text)
+        _exit(error.exit_code)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
