@@ -17,7 +17,8 @@ unexport PYTHONDONTWRITEBYTECODE   # hundreds of processes would each compile dl
 
 venv: .venv/.complete
 
-.venv/.complete: pyproject.toml CMakeLists.txt $(wildcard dlio/native/*.?pp dlio/native/*/*.?pp) tools/setup.sh
+.venv/.complete: pyproject.toml CMakeLists.txt $(wildcard dlio/native/*.?pp dlio/native/*/*.?pp) tools/setup.sh \
+  tests/peers/requirements.txt
 	bash tools/setup.sh
 	touch $@
 

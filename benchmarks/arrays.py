@@ -90,7 +90,7 @@ def pack(source: Arrays, out: Path, name: str) -> float:
 def load(folder: Path, count: int, batch_size: int, num_threads: int, transform: RandomCrop | None = None) -> float:
     """Returns the CPU microseconds of loading a sample."""
     samples = PackedSamples(folder, transform)
-    loader = Loader(ArrayBatches(samples), batch_size, shuffle=True, num_threads=num_threads)
+    loader = Loader(ArrayBatches(samples), batch_size, shuffle=True, num_workers=num_threads, end="drop")
     try:
         return seconds(lambda: [None for _ in loader], 5) / count * 1e6
     finally:

@@ -78,7 +78,7 @@ def epochs(
 ) -> Iterator[tuple[float, float, Any]]:
     """Yields the seconds to the first batch and to the end of each epoch, and the loader, right after each of both."""
     source = ArrayBatches(samples)
-    loader = Loader(source, BATCH, shuffle=True, seed=1, num_threads=2, rank_and_size=lambda: (rank, world_size))
+    loader = Loader(source, BATCH, shuffle=True, seed=1, num_workers=2, rank_and_size=lambda: (rank, world_size))
     for _ in range(EPOCHS):
         began, first = time.perf_counter(), 0.0
         for _ in loader:

@@ -118,7 +118,7 @@ def open_loader(root: Path, subset: str, name: str, options: argparse.Namespace,
     if not (out / "manifest.jsonl").exists():
         dlio.pack(dlio.sources.image_folder(root / subset), out, format=name, num_shards=num_shards)
     source = ArrayBatches(PackedSamples(out))
-    return Loader(source, BATCH, shuffle=shuffled, end=End.PAD, rank_and_size=lambda: (0, 1), num_threads=num_threads)
+    return Loader(source, BATCH, shuffle=shuffled, end=End.PAD, rank_and_size=lambda: (0, 1), num_workers=num_threads)
 
 
 def cpu_seconds(call: Callable[[], None]) -> float:

@@ -75,7 +75,7 @@ def torch_epoch(root: Path, options: argparse.Namespace, *, shuffle: bool) -> Ep
 def raw_epoch(root: Path, options: argparse.Namespace, *, shuffle: bool) -> Epoch:
     """Returns what runs an epoch of records as they are stored."""
     source = ArrayBatches(PackedSamples(Manifest.load(root)))
-    loader = Loader(source, BATCH, shuffle=shuffle, num_threads=options.workers)
+    loader = Loader(source, BATCH, shuffle=shuffle, num_workers=options.workers, end="drop")
     return lambda: sum(len(batch["label"]) for batch in loader)
 
 

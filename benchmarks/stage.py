@@ -1,4 +1,4 @@
-"""Measures staging against `cp` and against the shaped lower bound; prints the table of docs/performance.md, or JSON.
+"""Measures staging against `cp` and against the shaped lower bound; prints the table of benchmarks/NOTES.md, or JSON.
 
     python benchmarks/stage.py [--megabytes 256] [--json]
 

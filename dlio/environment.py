@@ -12,5 +12,8 @@ VARIABLES = {
     "(default: `~/.cache/dlio/rates.json`).",
     "DLIO_TRACE": "a file for the spans of reading, decoding, waiting and staging, in Chrome's trace format; "
     "`%h` stands for the host, `%p` for the process.",
+    "DLIO_DATASET": "the data set that `dlio.loaders.dlio_benchmark` reads (default: `data_folder/train`).",
+    "DLIO_DECODE": "the side in pixels of the square that `dlio.loaders.dlio_benchmark` resizes images to "
+    "(default: images stay encoded).",
     "DLIO_MAX_SAMPLE": "the most bytes that an encoded image may have (default: `1GiB`).",
 }

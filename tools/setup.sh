@@ -40,4 +40,9 @@ pip=(.venv/bin/python -m pip --disable-pip-version-check install --quiet)
 "${pip[@]}" torch==2.13.0 # first and pinned: a CPU build is taken where one is at hand
 "${pip[@]}" --editable '.[all,test]'
 "${pip[@]}" --no-deps elpv-dataset==1.0.0.post1 # the demo's images
+rm -rf .venv/peers # pip adds to a folder, and replaces nothing in it
+"${pip[@]}" --no-deps --target .venv/peers --requirement tests/peers/requirements.txt
+rm -rf .venv/peers/tests # of a wheel; dlio's would not be found
+"${pip[@]/install/download}" --no-deps --no-binary webdataset --dest .venv/peers webdataset==1.0.2 # a wheel has no tests
+tar xzf .venv/peers/webdataset-1.0.2.tar.gz --directory .venv/peers
 .venv/bin/dlio --version

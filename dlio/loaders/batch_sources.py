@@ -7,17 +7,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
 from pathlib import Path
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
 from dlio.images.composed import mix_of
 from dlio.loaders import batches
 from dlio.loaders.dataset import VALID, Batch, PackedSamples
+from dlio.loaders.mixture import Data, Mixture
+from dlio.loaders.options import Options
 from dlio.loaders.prefetch.reads import Reads
 from dlio.loaders.prefetch.work import Work, followed, prefetched
 from dlio.loaders.sampling.order import Indices
-from dlio.loaders.sampling.rank_share import Step
+from dlio.loaders.sampling.rank_share import End, Step
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -42,13 +44,6 @@ class BatchSource(Protocol[B_co]):
         """Returns the work of making one batch; `key` seeds the random choices of its transform."""
 
 
-def check_source(given: object) -> None:
-    """Raises UsageError for a data set, which makes no batches."""
-    if isinstance(given, str | Path | Manifest):
-        advice = "give ArrayBatches(PackedSamples(folder)), or take a framework's loader, as dlio.loaders.torch has it"
-        raise UsageError(f"{given!r} makes no batches: {advice}")
-
-
 @runtime_checkable
 class ProcessSource(Protocol[B_co]):
     """A `BatchSource` that makes its batches in processes of its own, if threads are asked for."""
@@ -60,7 +55,7 @@ class ProcessSource(Protocol[B_co]):
 
 
 def prefetched_batches(
-    source: BatchSource[T], steps: Iterable[Step], key: int, *, num_threads: int, prefetch: int, timeout: float | None
+    source: BatchSource[T], steps: Iterable[Step], key: int, *, num_workers: int, prefetch: int, timeout: float | None
 ) -> Generator[T, None, None]:
     """Yields the batches of steps, in order, made ahead of use by threads, or by the source's processes.
 
@@ -68,11 +63,12 @@ def prefetched_batches(
         source: makes them.
         steps: of one rank.
         key: seeds the random choices of the transform.
-        num_threads, prefetch, timeout: as for `dlio.loaders.prefetch.work.prefetched`, which says what is raised.
+        num_workers: how many threads or processes.
+        prefetch, timeout: as for `dlio.loaders.prefetch.work.prefetched`, which says what is raised.
     """
-    if num_threads and isinstance(source, ProcessSource):
+    if num_workers and isinstance(source, ProcessSource):
         return source.prefetched(steps, key, prefetch, timeout)
-    return prefetched((source.work(step, key) for step in steps), num_threads, prefetch, timeout)
+    return prefetched((source.work(step, key) for step in steps), num_workers, prefetch, timeout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +109,20 @@ class ArrayBatches:
         if mix_of(self.samples.transform) is None:
             return made
         return replace(made, parts=followed(made.parts, partial(batches.mix, self.samples, batch, step.indices, key)))
+
+
+def source_of(data: Data | BatchSource[Any], options: Options, *, channels_last: bool) -> Any:
+    """Returns what makes the batches: `data` itself, if it is a BatchSource, or ArrayBatches of an opened data set.
+
+    Raises:
+        ManifestError, StorageError: as PackedSamples.
+        UsageError: as PackedSamples, or the options are about the samples of a source that has opened them.
+    """
+    if isinstance(data, str | Path | Manifest | Mixture):
+        samples = PackedSamples(data, **options.of_samples())
+        return ArrayBatches(samples, channels_last=channels_last, mask=options.end is End.MASK)
+    options.check_no_samples(type(data).__name__, "give it to PackedSamples")
+    return data
 
 
 def _decode_size(samples: PackedSamples) -> int:

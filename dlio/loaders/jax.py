@@ -21,10 +21,9 @@ restores it as JSON:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from dlio.errors import UsageError, missing_package
 
@@ -36,16 +35,14 @@ except ModuleNotFoundError as error:
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
-from dlio.images import Transforms
-from dlio.loaders.batch_sources import ArrayBatches
 from dlio.loaders.batches import paired
 from dlio.loaders.dataset import VALID, Batch, PackedSamples
+from dlio.loaders.delegated import of_loader
 from dlio.loaders.loader import Loader
 from dlio.loaders.mixture import Data
+from dlio.loaders.options import Words, takes_options
 from dlio.loaders.prefetch.ahead import ahead
-from dlio.loaders.sampling.order import Shuffle
-from dlio.loaders.sampling.rank_share import End
-from dlio.loaders.sampling.state import State
+from dlio.loaders.sampling.rank import place_of
 from dlio.targets import IMAGE
 
 _HELD = 2  # batches that JAX may hold besides those on their way to the devices
@@ -57,69 +54,39 @@ class DataLoader:
     Threads of dlio decode, and batches are copied to the devices ahead of use. For one thread.
     """
 
+    @takes_options(without=("rank", "world_size"))
     def __init__(
-        self,
-        data: Data,
-        batch_size: int,
-        *,
-        transform: Transforms | None = None,
-        fields: Sequence[str] | None = None,
-        sharding: Sharding | None = None,
-        shuffle: Shuffle = False,
-        seed: int = 0,
-        end: End | str = End.DROP,
-        num_threads: int | None = None,
-        prefetch: int = 2,
-        upright: bool = False,
-        max_skipped: int = 0,
-        cache: str | Path | bool | None = None,
+        self, data: Data, batch_size: int, *, sharding: Sharding | None = None, **words: Unpack[Words]
     ) -> None:
         """Opens a data set; shards are opened on demand.
 
         Args:
             data: the folder or URL that holds `manifest.jsonl`, a manifest, or a `Mixture` of these.
-            batch_size: samples of a global batch.
-            transform: applied to the field `image`; one of `dlio.images`, or a list.
-            fields: the names of the fields that samples have; by default all.
+            batch_size: samples of a global batch. The last one of an epoch that does not drop it is filled with
+                repeated samples: all batches have one shape. `end="mask"` adds a bool array, False for these.
             sharding: how the rows of a batch are spread over the devices, the same on every process; only the first
                 dimension may be divided. By default evenly over all devices of the job.
-            shuffle: False, True or `Window(w)`.
-            seed: of order and transform, the same on every process.
-            end: `drop` ends an epoch with its last whole batch. `mask` yields every sample, fills the last batch with
-                repeated samples, and adds a bool array to each batch, False for these.
-            num_threads: threads that read and decode; by default one for each core of this process.
-            prefetch: batches copied to the devices ahead of the one in use.
-            upright: rotate images, their boxes and masks by their EXIF orientation.
-            max_skipped: how many damaged samples are replaced by others of their batch before one is an error.
-            cache: the node-local folder to stage to while the data set is read; True chooses one, as `dlio.stage` does.
+            **words: see `dlio.loaders.options.Options`.
 
         Raises:
             ManifestError: the folder holds no data set.
             UsageError: an argument is out of range, a field makes no array, or the sharding does not give this process
                 one block of rows, of a size that divides the batch.
         """
-        if end not in (End.DROP, End.MASK):
-            raise UsageError(f"end={end!r}: expected drop or mask, since each batch has the same shape")
-        if batch_size < 1 or prefetch < 0:
-            raise UsageError(f"batch_size={batch_size}, prefetch={prefetch}: expected at least 1 and at least 0")
-        samples = PackedSamples(data, transform, fields=fields, upright=upright, max_skipped=max_skipped, cache=cache)
-        _check_fields(samples)
+        if "rank" in words or "world_size" in words:
+            raise UsageError(
+                "rank= and world_size=: in JAX the sharding says which rows a process holds; leave them out"
+            )
+        if batch_size < 1:
+            raise UsageError(f"batch_size={batch_size}: expected at least 1")
         self.sharding = sharding or _over_all_devices()
         self.batch_size = batch_size
         first, num_rows = rows_of_process(self.sharding, batch_size)
-        self._prefetch = prefetch
-        source = ArrayBatches(samples, channels_last=True, mask=end == End.MASK)
-        self._loader: Loader[Batch] = Loader(
-            source,
-            num_rows,
-            shuffle=shuffle,
-            seed=seed,
-            lanes=1,
-            end=End(end),
-            rank_and_size=lambda: (first // num_rows, batch_size // num_rows),
-            num_threads=num_threads,
-        )
-        samples.keep_memory(self._loader.prefetch + prefetch + _HELD, num_rows)
+        place = partial(place_of, first // num_rows, batch_size // num_rows)
+        self._loader: Loader[Batch] = Loader(data, num_rows, rank_and_size=place, **words)
+        samples = self._loader.source.samples
+        _check_fields(samples)
+        samples.keep_memory(2 * self._loader.prefetch + _HELD, num_rows)
 
     def __len__(self) -> int:
         """Returns the number of batches of a whole epoch."""
@@ -132,7 +99,7 @@ class DataLoader:
             UsageError: there is no whole batch.
             CorruptRecordError, StorageError: raised at the batch with the record, or up to `prefetch` batches earlier.
         """
-        return self._loader.through(self._global, partial(ahead, count=self._prefetch))
+        return self._loader.through(self._global, partial(ahead, count=self._loader.prefetch))
 
     def _global(self, batch: Batch) -> Any:
         """Returns this process's rows as parts of global arrays."""
@@ -145,29 +112,17 @@ class DataLoader:
         }
         return paired(arrays, schema)
 
-    def set_epoch(self, epoch: int) -> None:
-        """Makes `epoch` the next one."""
-        self._loader.set_epoch(epoch)
+    @property
+    def epoch(self) -> int:
+        """The epoch of the running iteration, else the next."""
+        return self._loader.epoch
 
-    def state_dict(self) -> State:
-        """Returns the state after the batches that were handed out: five scalars, the same on every process."""
-        return self._loader.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """Makes the next iteration resume where `state_dict` was taken, for any number of processes and devices.
-
-        Raises:
-            UsageError: the state is malformed, or of another data set, order or seed.
-        """
-        self._loader.load_state_dict(state)
-
-    def stats(self) -> dict[str, float | int]:
-        """Returns the times and counts of the latest iteration; see `Loader.stats`."""
-        return self._loader.stats()
-
-    def close(self) -> None:
-        """Ends running iterations and closes all files; the loader can be used again."""
-        self._loader.close()
+    set_epoch = of_loader(Loader.set_epoch)
+    state_dict = of_loader(Loader.state_dict)
+    load_state_dict = of_loader(Loader.load_state_dict)
+    stats = of_loader(Loader.stats)
+    verdict = of_loader(Loader.verdict)
+    close = of_loader(Loader.close)
 
 
 def _over_all_devices() -> Sharding:

@@ -3,12 +3,10 @@
 It needs no framework, and the adapters of the frameworks are built on it:
 
     from dlio.images import RandomResizedCrop
-    from dlio.loaders.dataset import PackedSamples
-    from dlio.loaders.loader import ArrayBatches, Loader
+    from dlio.loaders.loader import Loader
 
-    source = ArrayBatches(PackedSamples("packed", RandomResizedCrop(224, flip=True)), channels_last=True)
-    for batch in Loader(source, 256, shuffle=True):  # {"image": uint8 (256, 224, 224, 3), "label": int64 (256,)}
-        ...
+    for batch in Loader("packed", 256, transform=RandomResizedCrop(224, flip=True), shuffle=True):
+        ...  # {"image": uint8 (256, 224, 224, 3), "label": int64 (256,)}
 """
 
 from __future__ import annotations
@@ -17,17 +15,22 @@ import logging
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
+from functools import partial
 from inspect import GEN_CLOSED, getgeneratorstate
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, Unpack, overload
 
 from dlio.errors import UsageError
 from dlio.io.arrivals import arrived
 from dlio.io.threads import close_at_exit
-from dlio.loaders.batch_sources import ArrayBatches, BatchSource, check_source, prefetched_batches
+from dlio.loaders.batch_sources import ArrayBatches, BatchSource, prefetched_batches, source_of
 from dlio.loaders.batches import transform_key
+from dlio.loaders.dataset import Batch
+from dlio.loaders.mixture import Data
+from dlio.loaders.options import Words, options_of, takes_options
 from dlio.loaders.sampling.mixed_order import MixedOrder
-from dlio.loaders.sampling.order import EpochOrder, Shuffle, check_shuffle, num_lanes
-from dlio.loaders.sampling.rank import num_cores_of_rank, rank_from_env
+from dlio.loaders.sampling.order import EpochOrder, num_lanes
+from dlio.loaders.sampling.rank import num_cores_of_rank, place_of
 from dlio.loaders.sampling.rank_share import End, RankSteps, Share, Step, rank_steps
 from dlio.loaders.sampling.state import Position, Progress, Run, State, position_after
 from dlio.loaders.staging_line import shown
@@ -40,6 +43,7 @@ log = logging.getLogger(__name__)
 B = TypeVar("B")  # a batch
 C = TypeVar("C")  # what is made of it
 Iteration = Generator[object, None, None]
+Place = Callable[[], tuple[int, int]] | None
 
 
 class Loader(Generic[B]):
@@ -48,55 +52,53 @@ class Loader(Generic[B]):
     For one thread. Can be pickled and forked between iterations.
     """
 
+    @overload
     def __init__(
-        self,
-        source: BatchSource[B],
+        self: Loader[Batch],
+        data: Data,
         batch_size: int,
         *,
-        shuffle: Shuffle = False,
-        seed: int = 0,
-        lanes: int | None = None,
-        end: End = End.DROP,
-        rank_and_size: Callable[[], tuple[int, int]] = rank_from_env,
-        num_threads: int | None = None,
-        prefetch: int = 2,
-        timeout: float | None = None,
+        channels_last: bool = True,
+        rank_and_size: Place = None,
+        **words: Unpack[Words],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self, data: BatchSource[B], batch_size: int, *, rank_and_size: Place = None, **words: Unpack[Words]
+    ) -> None: ...
+
+    @takes_options()
+    def __init__(
+        self,
+        data: Data | BatchSource[Any],
+        batch_size: int,
+        *,
+        channels_last: bool = True,
+        rank_and_size: Place = None,
+        **words: Unpack[Words],
     ) -> None:
-        """Prepares a loader; plans and reads nothing yet.
+        """Opens a data set; shards are opened on demand.
 
         Args:
-            source: makes the batches, usually `ArrayBatches(PackedSamples(folder, transform))`.
+            data: the folder or URL of a data set, a manifest or a `Mixture`; or a source as `ArrayBatches(samples)`.
             batch_size: samples of one rank's batch.
-            shuffle: False, True or `Window(w)`.
-            seed: of order and transform, the same on every rank.
-            lanes: see `dlio.loaders.sampling.order`; by default 1, or one for each part that is staged.
-            end: see `dlio.loaders.sampling.rank_share`.
-            rank_and_size: returns both; called at the start of each epoch.
-            num_threads: threads that read and decode; 0 for none. By default one for each core of this rank (see
-                `num_cores_of_rank`). If storage is slow, up to 64 more threads read ahead.
-            prefetch: batches made ahead of the one in use.
-            timeout: seconds to wait for a batch; needs threads.
+            channels_last: whether images are (n, height, width, 3), or (n, 3, height, width).
+            rank_and_size: returns both, instead of `rank` and `world_size`; called at the start of each epoch.
+            **words: see `dlio.loaders.options.Options`.
 
         Raises:
-            UsageError: an argument is out of range or of a wrong type.
+            ManifestError, UsageError: the folder holds no data set; an argument is out of range or of a wrong type.
         """
-        check_source(source)
-        check_shuffle(shuffle)
-        if prefetch < 1 or (num_threads is not None and num_threads < 0):
-            raise UsageError(f"prefetch={prefetch}, num_threads={num_threads}: expected at least 1 and at least 0")
-        self.source = source
+        options = options_of(words)
+        self.source: BatchSource[B] = source_of(data, options, channels_last=channels_last)
         self.batch_size = batch_size
-        self.shuffle = shuffle
-        self.seed = seed
-        self.lanes = num_lanes(source.samples.manifest) if lanes is None else lanes
-        self.end = end
-        self.num_threads = num_cores_of_rank() if num_threads is None else num_threads
-        if timeout is not None and not (self.num_threads and timeout > 0):
-            raise UsageError(f"timeout={timeout}, num_threads={self.num_threads}: expected both above 0, or no timeout")
-        self.prefetch = prefetch
-        source.samples.keep_memory(prefetch + 2, batch_size)  # one in use, and one more while the next is asked for
-        self.timeout = timeout
-        self._rank_and_size = rank_and_size
+        self.shuffle, self.seed, self.end = options.shuffle, options.seed, End(options.end)
+        self.lanes = num_lanes(self.source.samples.manifest) if options.lanes is None else options.lanes
+        self.num_workers = num_cores_of_rank() if options.num_workers is None else options.num_workers
+        self.prefetch, self.timeout = options.prefetch, options.timeout or None
+        self.source.samples.keep_memory(self.prefetch + 2, batch_size)  # one in use, one while the next is asked for
+        self._rank_and_size = rank_and_size or partial(place_of, options.rank, options.world_size)
         self._progress = Progress()
         self._arrived_before: Mapping[str, float] = {}  # the latest iteration
         self._running: weakref.WeakKeyDictionary[Iteration, int] = weakref.WeakKeyDictionary()  # their epochs
@@ -171,15 +173,15 @@ class Loader(Generic[B]):
             convert: makes it of one batch, in the consumer's thread.
             then: may take converted batches ahead of use.
         """
-        start = self._progress.next
-        steps = self._steps_from(start)
+        epoch = self.next_epoch
+        steps = self.steps_left(epoch)
         self._progress.begin()
-        return self._watched(self._counted(steps, then(self.run(steps, start.epoch, convert))), start.epoch)
+        return self._watched(self._counted(steps, then(self.run(steps, epoch, convert))), epoch)
 
-    def _steps_from(self, start: Position) -> RankSteps:
-        """Returns this rank's steps of an epoch from `start` on; raises as `steps`."""
-        whole = self.steps(start.epoch)
-        return RankSteps(whole.order, whole.share, self.end, start.consumed)
+    def steps_left(self, epoch: int) -> RankSteps:
+        """Returns this rank's steps of an epoch from a position on that is loaded in it; raises as `steps`."""
+        whole, loaded = self.steps(epoch), self._progress.loaded
+        return replace(whole, start=loaded.consumed) if epoch == loaded.epoch else whole
 
     def _counted(self, steps: RankSteps, batches: Generator[C, None, None]) -> Generator[C, None, None]:
         """Yields batches, one for each of `steps`, and counts them."""
@@ -202,7 +204,7 @@ class Loader(Generic[B]):
         key = transform_key(self.seed, epoch)
         if isinstance(steps, RankSteps):
             self.source.samples.opened.expect(steps)
-        ahead = {"num_threads": self.num_threads, "prefetch": self.prefetch, "timeout": self.timeout}
+        ahead = {"num_workers": self.num_workers, "prefetch": self.prefetch, "timeout": self.timeout}
         made = prefetched_batches(self.source, steps, key, **ahead)  # type: ignore[arg-type]
         return self._watched(self._timed(made, convert), epoch)
 
@@ -237,7 +239,7 @@ class Loader(Generic[B]):
         """
         samples = self.source.samples
         found = figures(samples.clock.sums(), self._arrived_before, arrived(samples.opened.fillings))
-        return found | {"skipped": len(samples.skips), "num_threads": self.num_threads}
+        return found | {"skipped": len(samples.skips), "num_workers": self.num_workers}
 
     def verdict(self) -> str:
         """Returns one line on the latest iteration: how long the trainer waited, why, and what to change."""
@@ -280,8 +282,7 @@ class Loader(Generic[B]):
         Raises:
             UsageError: the epoch has fewer batches.
         """
-        loaded = self._progress.loaded
-        steps = self._steps_from(loaded if epoch == loaded.epoch else Position(epoch))
+        steps = self.steps_left(epoch)
         if not 0 <= num_batches <= len(steps):
             raise UsageError(f"{num_batches} batches of epoch {epoch}: expected 0 to {len(steps)}")
         return self._run().state(position_after(steps, num_batches))

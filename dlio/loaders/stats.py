@@ -88,7 +88,7 @@ def verdict(stats: Mapping[str, float], num_cores: int, *, faster: str = "--crop
     begin = f"the trainer waited {waited:.0%} of {epoch_seconds:.1f} s"
     if waited < _KEEPS_UP:
         return f"{begin}: the loader keeps up"
-    num_threads = stats["num_threads"]
+    num_threads = stats["num_workers"]
     busiest = max(_STAGES, key=lambda stage: stats[f"{stage}_seconds"])
     needed_seconds = sum(stats[f"{stage}_seconds"] for stage in _STAGES)
     idle_seconds = max(epoch_seconds - stats["wait_seconds"], epoch_seconds / num_cores)

@@ -28,10 +28,9 @@ A state fits any number of ranks, any batch size, and every other loader of dlio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import chain
-from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from dlio.errors import SchemaError, missing_package
 
@@ -43,15 +42,13 @@ except ModuleNotFoundError as error:
 import numpy as np
 
 from dlio.dataset.schema import Field
-from dlio.images import Transforms
-from dlio.loaders.batch_sources import ArrayBatches
 from dlio.loaders.batches import paired, with_bytes
 from dlio.loaders.dataset import VALID, Batch, PackedSamples
+from dlio.loaders.delegated import of_loader
 from dlio.loaders.loader import Loader
 from dlio.loaders.mixture import Data
-from dlio.loaders.sampling.order import Shuffle
-from dlio.loaders.sampling.rank import given_rank, rank_from_env
-from dlio.loaders.sampling.rank_share import End, chosen_end
+from dlio.loaders.options import Words, takes_options
+from dlio.loaders.sampling.rank_share import End
 from dlio.loaders.sampling.state import State
 
 _HELD = 3  # batches that TensorFlow may hold besides those of the loader
@@ -82,72 +79,49 @@ class PackedBatches(tf.data.Dataset):  # type: ignore[misc]
         """
         return self._loader.state_after(epoch, steps)
 
+    stats = of_loader(Loader.stats)
+    verdict = of_loader(Loader.verdict)
+    close = of_loader(Loader.close)
 
+
+@takes_options()
 def dataset(
     data: Data,
     batch_size: int,
     *,
-    cache: str | Path | bool | None = None,
-    transform: Transforms | None = None,
-    fields: Sequence[str] | None = None,
-    shuffle: Shuffle = False,
-    seed: int = 0,
     epoch: int = 0,
-    drop_remainder: bool = False,
-    end: End | str | None = None,
-    rank: int | None = None,
-    world_size: int | None = None,
-    lanes: int | None = None,
-    upright: bool = False,
-    max_skipped: int = 0,
     state: Mapping[str, object] | None = None,
+    **words: Unpack[Words],
 ) -> PackedBatches:
     """Returns this rank's batches; iterating again gives the next epoch.
 
     An element is (image, label) if the fields are these two, else a dict of all fields. Images are uint8
     (n, height, width, 3) with a transform, else encoded, as strings. Labels are class indices (without the label
     offset) or vectors. Lists of varying length are ragged, and so are boxes; masks are int32 (n, height, width).
+    `end="mask"` adds sample weights to each element, as Keras expects them: float32 (n,), 0 for repeated samples.
 
     Args:
         data: the folder or URL that holds `manifest.jsonl`, a manifest, or a `Mixture` of these.
         batch_size: samples of this rank's batch.
-        cache: the node-local folder to stage to while the data set is read; True chooses one, as `dlio.stage` does.
-        transform: applied to the field `image`; one of `dlio.images`, or a list.
-        fields: the names of the fields that samples have; by default all.
-        shuffle: False, True or `Window(w)`.
-        seed: of order and transform, the same on every rank.
         epoch: the first epoch, to resume a run; also `fit(..., initial_epoch=...)`.
-        drop_remainder: end an epoch with whole batches; else the last may be short, and a few samples are repeated if
-            ranks would differ.
-        end: `drop`, `pad` or `mask` instead of `drop_remainder`; `mask` adds sample weights to each element, as Keras
-            expects them: float32 (n,), 0 for repeated samples.
-        rank, world_size: this process, and the number of processes; by default from the launcher.
-        lanes: see `dlio.loaders.sampling.order`; by default 1, or one for each part that is staged.
-        upright: rotate images, their boxes and masks by their EXIF orientation.
-        max_skipped: how many damaged samples are replaced by others of their batch, with a warning in the log, before
-            one is an error.
         state: the result of `state_after`, or of `state_dict` of another loader; overrides `epoch`. The first pass
             resumes there. If it has only the rest of an epoch, the cardinality is unknown, and Keras' `fit` takes its
             length for that of every epoch: fit it alone, and then a new data set from the next `epoch` on.
+        **words: see `dlio.loaders.options.Options`.
 
     Raises:
         ManifestError: the folder holds no data set.
-        UsageError: the numbers do not divide evenly, `shuffle` has a wrong type, a transform is given without a field
-            `image`, or the state is of another data set, order or seed.
+        UsageError: the numbers do not divide evenly, a value is out of range or of a wrong type, a transform is given
+            without a field `image`, or the state is of another data set, order or seed.
         SchemaError: a field whose shape varies in more than one dimension.
         LauncherError: the launcher's variables contradict each other.
     """
-    assigned = given_rank(rank, world_size) or rank_from_env()
-    ends = chosen_end(end, drops=drop_remainder)
-    samples = PackedSamples(data, transform, fields=fields, cache=cache, upright=upright, max_skipped=max_skipped)
-    source = ArrayBatches(samples, channels_last=True, mask=ends is End.MASK)
-    loader = Loader(
-        source, batch_size, shuffle=shuffle, seed=seed, lanes=lanes, end=ends, rank_and_size=lambda: assigned
-    )
+    loader = Loader(data, batch_size, **words)
+    samples = loader.source.samples
     samples.keep_memory(loader.prefetch + _HELD, batch_size)
     loader.set_epoch(epoch)
     loader.load_state_dict(state or {})
-    batches = _batches(loader, samples, mask=source.mask)
+    batches = _batches(loader, samples)
     if not loader.reached.consumed:
         batches = batches.apply(tf.data.experimental.assert_cardinality(len(loader)))
     options = tf.data.Options()
@@ -155,10 +129,10 @@ def dataset(
     return PackedBatches(batches.with_options(options), loader)
 
 
-def _batches(loader: Loader[Batch], samples: PackedSamples, *, mask: bool) -> tf.data.Dataset:
+def _batches(loader: Loader[Batch], samples: PackedSamples) -> tf.data.Dataset:
     size = loader.batch_size if loader.end is End.DROP else None
     spec = {name: _spec(name, kind, size) for name, kind in samples.made.items()}
-    if mask:
+    if loader.end is End.MASK:
         spec[VALID] = tf.TensorSpec((size,), tf.float32)
     ragged = [name for name, kind in samples.made.items() if None in kind.shape]
 

@@ -78,7 +78,7 @@ def digests(
 ) -> list[str]:
     """Returns a digest of each epoch's batches, and of the state after the first."""
     place = lambda: (rank, world_size)  # noqa: E731
-    loader = Loader(ArrayBatches(samples), BATCH, shuffle=True, seed=5, num_threads=2, rank_and_size=place, lanes=lanes)
+    loader = Loader(ArrayBatches(samples), BATCH, shuffle=True, seed=5, num_workers=2, rank_and_size=place, lanes=lanes)
     found = []
     for _ in range(epochs):
         running = hashlib.blake2b(digest_size=8)
@@ -173,7 +173,7 @@ def test_a_copy_that_was_pickled_reads_the_same(packed, start, monkeypatch):
 def test_an_agent_that_is_killed_is_started_again(packed, tmp_path, start):
     samples = PackedSamples(packed.root, cache=tmp_path / "cache")
     folder = StagedFolder(tmp_path / "cache", packed.content_id)
-    loader = Loader(ArrayBatches(samples), BATCH, num_threads=0)
+    loader = Loader(ArrayBatches(samples), BATCH, num_workers=0)
     labels = []
     for number, batch in enumerate(loader):
         if number % 4 == 1:

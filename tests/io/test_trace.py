@@ -40,7 +40,7 @@ def test_loading_and_staging_leave_spans_by_thread(traced, photos, tmp_path):
     dlio.pack(photos, tmp_path / "packed", engine="serial")
     dlio.stage(tmp_path / "packed", tmp_path / "node")
     samples = PackedSamples(tmp_path / "packed", CenterCrop(8))
-    assert len(list(Loader(ArrayBatches(samples), 8, num_threads=2))) == 4
+    assert len(list(Loader(ArrayBatches(samples), 8, num_workers=2))) == 5
     samples.close()
     found = events(traced)
     spans = [event for event in found if event["ph"] == "X"]

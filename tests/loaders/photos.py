@@ -44,8 +44,9 @@ def dlio_threads() -> list[str]:
 
 
 def loader_of(
-    packed: Manifest, batch_size: int = 4, rank: int = 0, world_size: int = 1, num_threads: int = 2, **options: Any
+    packed: Manifest, batch_size: int = 4, rank: int = 0, world_size: int = 1, num_workers: int = 2, **options: Any
 ) -> Loader:
-    """Returns a loader of the photos, 16 pixels high and wide."""
-    source = ArrayBatches(PackedSamples(packed, Resize(16)), mask=options.get("end") is End.MASK)
-    return Loader(source, batch_size, rank_and_size=lambda: (rank, world_size), num_threads=num_threads, **options)
+    """Returns a loader of the photos, 16 pixels high and wide, in whole batches unless `end` says more."""
+    options = {"end": End.DROP} | options
+    source = ArrayBatches(PackedSamples(packed, Resize(16)), mask=options["end"] is End.MASK)
+    return Loader(source, batch_size, rank_and_size=lambda: (rank, world_size), num_workers=num_workers, **options)

@@ -39,7 +39,7 @@ def is_true(batch: Batch) -> bool:
 
 @pytest.mark.parametrize("num_threads", [0, 2])
 def test_every_batch_holds_its_samples(packed: Manifest, num_threads: int) -> None:
-    with closing(loader_of(PackedSamples(packed), shuffle=True, num_threads=num_threads)) as loader:
+    with closing(loader_of(PackedSamples(packed), shuffle=True, num_workers=num_threads)) as loader:
         batches = [batch for _ in range(2) for batch in loader]
     assert all(map(is_true, batches)) and len(np.unique([n for b in batches for n in b["label"]])) > COUNT - 7
 
@@ -50,8 +50,8 @@ def test_a_damaged_array_is_named_or_replaced(packed: Manifest) -> None:
     data[data.index(PIXELS[4].tobytes()) + 50] ^= 1
     path.write_bytes(data)
     with closing(PackedSamples(packed)) as samples, pytest.raises(CorruptRecordError, match="record 4"):
-        list(loader_of(samples, num_threads=0))
-    with closing(loader_of(PackedSamples(packed, max_skipped=1), num_threads=0)) as loader:
+        list(loader_of(samples, num_workers=0))
+    with closing(loader_of(PackedSamples(packed, max_skipped=1), num_workers=0)) as loader:
         first = next(iter(loader))
     assert is_true(first) and 4 not in first["label"]
 

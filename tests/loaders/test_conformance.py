@@ -34,7 +34,7 @@ def leaves_nothing_behind() -> Iterator[None]:
 
 def by_loader(packed: Manifest, shuffle: Shuffle, ranks: Ranks) -> Callable[[], Iterator[Batch]]:
     source = ArrayBatches(PackedSamples(packed, TRANSFORM), channels_last=True, mask=True)
-    loader = Loader(source, BATCH, shuffle=shuffle, rank_and_size=lambda: ranks, **OPTIONS)
+    loader = Loader(source, BATCH, shuffle=shuffle, rank=ranks[0], world_size=ranks[1], **OPTIONS)
     return lambda: ((batch["image"], batch["label"], batch["valid"]) for batch in loader)
 
 
@@ -54,7 +54,7 @@ def by_tensorflow(packed: Manifest, shuffle: Shuffle, ranks: Ranks) -> Callable[
 def by_keras(packed: Manifest, shuffle: Shuffle, ranks: Ranks) -> Callable[[], Iterator[Batch]]:
     assert keras.config.image_data_format() == "channels_last"
     batches = PackedPyDataset(
-        packed, BATCH, transform=TRANSFORM, shuffle=shuffle, rank_and_size=lambda: ranks, **OPTIONS
+        packed, BATCH, transform=TRANSFORM, shuffle=shuffle, rank=ranks[0], world_size=ranks[1], **OPTIONS
     )
 
     def epoch() -> Iterator[Batch]:

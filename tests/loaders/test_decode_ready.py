@@ -42,7 +42,7 @@ def twins(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
 
 def made(folder: Path, transform: Transform | None, **options: object) -> list[batches.Batch]:
     with closing(PackedSamples(folder, transform, **options)) as samples:  # type: ignore[arg-type]
-        loader = Loader(ArrayBatches(samples), 5, shuffle=True, seed=3, num_threads=2)
+        loader = Loader(ArrayBatches(samples), 5, shuffle=True, seed=3, num_workers=2)
         return [dict(batch) for batch in loader]
 
 

@@ -49,27 +49,21 @@ def detection(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def in_every_loader(data: Any, transform: Any, **options: Any) -> dict[str, list[Any]]:
-    """Returns the batches of four samples that each loader makes, shuffled."""
-    order: dict[str, Any] = {"shuffle": True, "seed": 5}
-    samples = PackedSamples(data, transform, **options)
-    own = list(Loader(ArrayBatches(samples, channels_last=True), 4, num_threads=2, **order))
-    samples.close()
-    torchs = torch_loaders.DataLoader(
-        torch_loaders.PackedDataset(data, transform, **options), 4, num_workers=2, drop_last=True, **order, **PLACE
-    )
-    tensors = tensorflow.dataset(data, 4, transform=transform, drop_remainder=True, **order, **options, **PLACE)
-    arrays = jax.DataLoader(data, 4, transform=transform, **order, **options)
-    kerases = keras.PackedPyDataset(
-        data, 4, transform=transform, end="drop", rank_and_size=lambda: (0, 1), **order, **options
-    )
-    found = {
-        "loader": own,
-        "torch": list(torchs),
-        "tensorflow": list(tensors),
-        "jax": list(arrays),
-        "keras": [kerases[number] for number in range(len(kerases))],
+    """Returns the batches of four samples that each loader makes of the same words, shuffled."""
+    words: dict[str, Any] = {"transform": transform, "shuffle": True, "seed": 5, "end": "drop", "num_workers": 2}
+    words |= options
+    loaders = {
+        "loader": Loader(data, 4, **words, **PLACE),
+        "torch": torch_loaders.DataLoader(data, 4, **words, **PLACE),
+        "tensorflow": tensorflow.dataset(data, 4, **words, **PLACE),
+        "jax": jax.DataLoader(data, 4, **words),
+        "keras": keras.PackedPyDataset(data, 4, **words, **PLACE),
     }
-    for loader in (torchs, arrays, kerases):
+    found = {
+        name: [loader[i] for i in range(len(loader))] if name == "keras" else list(loader)
+        for name, loader in loaders.items()
+    }
+    for loader in loaders.values():
         loader.close()
     return found
 
@@ -112,7 +106,7 @@ def test_mixing_depends_on_seed_epoch_and_samples_only(packed: Manifest) -> None
     runs = []
     for threads in (0, 3):
         samples = PackedSamples(packed, MIX)
-        loader = Loader(ArrayBatches(samples), 40, num_threads=threads, seed=3)
+        loader = Loader(ArrayBatches(samples), 40, num_workers=threads, seed=3)
         runs.append([batch for _ in range(2) for batch in loader])
         samples.close()
     assert not np.array_equal(runs[0][0]["label"], runs[0][1]["label"])
@@ -171,7 +165,7 @@ def test_boxes_are_padded_with_their_number_in_every_loader(detection: Path) -> 
     ragged = Loader(
         ArrayBatches(PackedSamples(detection, transform.transform, fields=names)),
         4,
-        num_threads=0,
+        num_workers=0,
         shuffle=True,
         seed=5,
     )

@@ -24,7 +24,7 @@ ctypes.pythonapi.Py_IncRef(ctypes.py_object(sys.modules["__main__"]))
 
 def begun():
     samples = PackedSamples(manifest, Resize(16))
-    loader = Loader(ArrayBatches(samples), 4, rank_and_size=lambda: (0, 1), num_threads=2)
+    loader = Loader(ArrayBatches(samples), 4, rank_and_size=lambda: (0, 1), num_workers=2)
     batches = iter(loader)
     next(batches)
     return loader, batches

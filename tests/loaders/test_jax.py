@@ -48,13 +48,24 @@ def test_batches_are_those_of_every_loader(packed: Manifest) -> None:
     loader.close()
 
 
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_the_last_batch_is_filled_with_samples_of_its_own(packed: Manifest, lanes: int) -> None:
+    words: dict[str, Any] = {"transform": Resize(16), "shuffle": True, "lanes": lanes}
+    wanted, made = list(Loader(packed, 6, **words)), list(DataLoader(packed, 6, **words))
+    assert len(made) == len(wanted) and {images.shape for images, _ in made} == {(6, 16, 16, 3)}
+    for (images, labels), batch in zip(made, wanted, strict=True):
+        size = len(batch["label"])
+        assert np.array_equal(images[:size], batch["image"]) and np.array_equal(labels[:size], batch["label"])
+        assert set(numbers([[images[size:]]])) <= set(numbers([batch])) and (size == 6 or batch is wanted[-1])
+
+
 def test_masks_move_with_their_images(tmp_path: Path) -> None:
     mask = encoded(Image.fromarray(np.arange(1200, dtype="uint8").reshape(30, 40), "L"), "PNG")
     fields = {"image": image(1, width=40, height=30), "mask": mask}
     samples = [Sample(str(number), fields) for number in range(4)]
     pack_samples(tmp_path, Schema.of({"image": "bytes", "mask": "bytes"}), samples, num_shards=1)
     source = ArrayBatches(PackedSamples(tmp_path, TRANSFORM), channels_last=True)
-    [expected] = Loader(source, 4, num_threads=0)
+    [expected] = Loader(source, 4, num_workers=0)
     loader = DataLoader(tmp_path, 4, transform=TRANSFORM)
     [batch] = loader
     loader.close()
@@ -63,7 +74,7 @@ def test_masks_move_with_their_images(tmp_path: Path) -> None:
 
 def test_orbax_saves_and_restores_the_state(packed: Manifest, tmp_path: Path) -> None:
     ocp = pytest.importorskip("orbax.checkpoint", reason="needs orbax-checkpoint: pip install orbax-checkpoint")
-    loaders = [DataLoader(packed, 4, transform=TRANSFORM, shuffle=True) for _ in range(2)]
+    loaders = [DataLoader(packed, 4, transform=TRANSFORM, shuffle=True, end="drop") for _ in range(2)]
     batches = iter(loaders[0])
     for _ in range(3):
         next(batches)
@@ -100,7 +111,7 @@ def test_each_device_gets_its_rows_of_the_global_batch(
     processes: list[Any], packed: Manifest, sharding: str, held: list[dict[int, tuple[int, int]]]
 ) -> None:
     source = ArrayBatches(PackedSamples(packed, Resize(16)), channels_last=True)
-    expected = Loader(source, 8, shuffle=True)
+    expected = Loader(source, 8, shuffle=True, end="drop")
     for epoch in range(2):
         wanted = [numbers([[batch["image"]]]) for batch in expected]
         assert len(wanted) == NUM_PHOTOS // 8
@@ -119,7 +130,7 @@ def test_rows_that_are_no_block_are_refused(processes: list[Any]) -> None:
 def test_what_has_no_fixed_shape_is_refused(packed: Manifest) -> None:
     with pytest.raises(UsageError, match="makes no array in JAX: give a transform"):
         DataLoader(packed, 4)
-    with pytest.raises(UsageError, match="expected drop or mask"):
-        DataLoader(packed, 4, transform=TRANSFORM, end="pad")
+    with pytest.raises(UsageError, match="rank= and world_size=: in JAX the sharding says"):
+        DataLoader(packed, 4, transform=TRANSFORM, rank=0, world_size=1)
     with pytest.raises(UsageError, match="batch_size=0"):
         DataLoader(packed, 0, transform=TRANSFORM)

@@ -64,6 +64,53 @@ def test_steps_of_fit_are_an_error_and_validation_repeats_its_epoch(fitted: Any)
     assert fitted["validated"] == 0
 
 
+def trained(run: Any, first: int) -> list[list[int]]:
+    """Returns the photos of the batches that a run was trained on, which began with the epoch `first`."""
+    names = [name for name in run["trained"] if name[0].isdigit()]
+    assert names[0] == f"{first}.0"
+    return [run["seen"][name] for name in names]
+
+
+def test_a_run_that_is_stopped_in_mid_epoch_goes_on_with_the_next_batch(fitted: Any) -> None:
+    whole, found = fitted["whole"], fitted["stopped"]
+    seen, steps = whole["runs"][0]["seen"], [f"{epoch}.{step}" for epoch in range(3) for step in range(STEPS)]
+    expected = [seen[step] for step in steps]
+    runs = found["runs"]
+    assert [trained(run, epoch) for run, epoch in zip(runs, (0, 0, 1), strict=True)] == [
+        expected[:6], expected[4:15], expected[15:],
+    ]  # fmt: skip
+    assert [run["trained"].count("validated") for run in runs] == [0, 1, 2], "each epoch is validated once"
+    assert not any("not validated" in run["trained"] for run in runs)
+    assert found["weights"] == pytest.approx(whole["weights"], rel=1e-5)
+    assert found["left"] == ["3-0.weights.h5", "resume.json"] == whole["left"]
+
+
+def test_a_state_may_be_loaded_by_hand_and_later_epochs_are_whole(fitted: Any) -> None:
+    seen = fitted["whole"]["runs"][0]["seen"]
+    expected = [seen[f"{epoch}.{step}"] for epoch in range(2) for step in range(STEPS)]
+    assert trained(fitted["by hand"], 0) == expected[4:]
+
+
+def test_a_run_that_is_saved_by_epochs_begins_its_epoch_again(fitted: Any) -> None:
+    seen, found = fitted["whole"]["runs"][0]["seen"], fitted["by epoch"]
+    expected = [seen[f"1.{step}"] for step in range(STEPS)]
+    assert trained(found["runs"][1], 1)[:STEPS] == expected and trained(found["runs"][0], 0)[STEPS:] == expected[:2]
+    assert found["weights"] == pytest.approx(fitted["whole"]["weights"], rel=1e-5)
+
+
+def test_epochs_of_fewer_steps_go_on_where_they_were_stopped(fitted: Any) -> None:
+    seen, runs = fitted["alone"]["seen"], fitted["in steps"]["runs"]
+    expected = [seen[f"{number // STEPS}.{number % STEPS}"] for number in range(12)]
+    assert [trained(run, epoch) for run, epoch in zip(runs, (0, 1, 1), strict=True)] == [
+        expected[:6], expected[4:7], expected[7:],
+    ]  # fmt: skip
+    assert runs[2]["trained"] == ["1.0", "validated", "2.0", "2.1", "2.2", "2.3", "validated"]
+
+
+def test_a_data_set_of_one_batch_keeps_its_first_epoch_though_keras_builds_the_model_with_it(fitted: Any) -> None:
+    assert fitted["small"] == ["0.0", "1.0"]
+
+
 def test_without_a_transform_images_are_bytes(fitted: Any) -> None:
     assert fitted["encoded"] == ["bytes"] * 4
 

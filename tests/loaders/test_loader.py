@@ -50,7 +50,7 @@ def test_a_field_named_valid_is_not_hidden_by_the_mask(tmp_path: Path) -> None:
     packed = PackedSamples(pack_samples(tmp_path, Schema.of({"valid": "int64"}), samples, num_shards=1))
     with pytest.raises(UsageError, match="has a field 'valid'"):
         ArrayBatches(packed, mask=True)
-    loader = Loader(ArrayBatches(packed), 4, end=End.PAD, rank_and_size=lambda: (0, 1), num_threads=0)
+    loader = Loader(ArrayBatches(packed), 4, end=End.PAD, rank_and_size=lambda: (0, 1), num_workers=0)
     assert [batch["valid"].tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5]]
     loader.close()
 
@@ -60,15 +60,10 @@ ORDER = [39, 24, 13, 16, 21, 8, 11, 23, 2, 10, 15, 32, 28, 20, 26, 40, 35, 17, 3
 ORDER += [33, 9, 22, 38, 34, 37, 12, 25, 14, 6, 1, 5, 29, 18, 19, 3, 4, 0, 31, 7]
 
 
-def test_a_folder_in_the_place_of_batches_is_named() -> None:
-    with pytest.raises(UsageError, match="'packed' makes no batches: give ArrayBatches"):
-        Loader("packed", 4)  # type: ignore[arg-type]
-
-
 def test_the_order_is_independent_of_format_and_threads(packed_anyhow: Manifest) -> None:
     orders = []
     for num_threads in (0, 1, 5):
-        loader = loader_of(packed_anyhow, num_threads=num_threads, shuffle=True, seed=3)
+        loader = loader_of(packed_anyhow, num_workers=num_threads, shuffle=True, seed=3)
         orders.append(numbers(loader))
         loader.close()
     assert orders == [ORDER] * 3
@@ -92,7 +87,7 @@ def test_without_a_transform_images_stay_encoded(packed: Manifest, photos: Path)
 def test_each_epoch_has_a_reproducible_order_and_boxes(packed: Manifest) -> None:
     def run() -> list[list[np.ndarray]]:
         samples = PackedSamples(packed, RandomResizedCrop(16, flip=True))
-        loader = Loader(ArrayBatches(samples), 41, shuffle=True, seed=5, rank_and_size=lambda: (0, 1), num_threads=2)
+        loader = Loader(ArrayBatches(samples), 41, shuffle=True, seed=5, rank_and_size=lambda: (0, 1), num_workers=2)
         epochs = [[next(iter(loader))["image"]] for _ in range(3)]
         loader.close()
         return epochs
@@ -109,7 +104,7 @@ def test_boxes_do_not_depend_on_ranks_or_threads(packed: Manifest) -> None:
             samples = PackedSamples(packed, RandomResizedCrop(16, flip=True))
             source = ArrayBatches(samples)
             loader = Loader(
-                source, 40 // world_size, rank_and_size=partial(tuple, (rank, world_size)), num_threads=num_threads
+                source, 40 // world_size, rank_and_size=partial(tuple, (rank, world_size)), num_workers=num_threads
             )
             made.append(next(iter(loader))["image"])
             loader.close()
@@ -120,7 +115,7 @@ def test_boxes_do_not_depend_on_ranks_or_threads(packed: Manifest) -> None:
 
 def test_the_rank_comes_from_the_launcher(packed: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DLIO_LAUNCHER", "torchrun")
-    loader = Loader(ArrayBatches(PackedSamples(packed, Resize(8))), 4)
+    loader = Loader(packed, 4, transform=Resize(8), end="drop")
     with pytest.raises(LauncherError):
         len(loader)
     variables = {
@@ -143,7 +138,7 @@ def test_too_many_ranks_are_refused_on_every_rank(packed: Manifest) -> None:
 
 
 def test_numbers_out_of_range_are_refused(packed: Manifest) -> None:
-    for options in ({"prefetch": 0}, {"num_threads": -1}):
+    for options in ({"prefetch": 0}, {"num_workers": -1}):
         with pytest.raises(UsageError, match="expected at least"):
             loader_of(packed, **options)  # type: ignore[arg-type]
 
@@ -159,7 +154,7 @@ def test_a_batch_that_the_consumer_drops_is_free_for_the_next(packed: Manifest) 
             assert not made or made[-1]() is None
             return source.work(step, key)
 
-    for batch in Loader(Watched(), 4, rank_and_size=lambda: (0, 1), num_threads=0):
+    for batch in Loader(Watched(), 4, rank_and_size=lambda: (0, 1), num_workers=0):
         made.append(weakref.ref(batch["image"]))
         del batch
     assert len(made) > 3

@@ -81,7 +81,7 @@ def test_a_forked_child_iterates_on_its_own(packed: Manifest) -> None:
 
 
 def test_a_forked_iteration_ends_in_the_child_with_a_reason(packed: Manifest) -> None:
-    loader = loader_of(packed, num_threads=2)
+    loader = loader_of(packed, num_workers=2)
     batches = iter(loader)
     next(batches)
     child = os.fork()
@@ -100,7 +100,9 @@ def test_a_forked_iteration_ends_in_the_child_with_a_reason(packed: Manifest) ->
 @pytest.mark.parametrize("prefetch", [1, 2, 7])
 def test_memory_of_a_released_batch_is_reused(packed: Manifest, prefetch: int) -> None:
     samples = PackedSamples(packed, Resize(512))  # 8 images take 6 MB
-    loader = Loader(ArrayBatches(samples), 8, rank_and_size=lambda: (0, 1), num_threads=2, prefetch=prefetch)
+    loader = Loader(
+        ArrayBatches(samples), 8, rank_and_size=lambda: (0, 1), num_workers=2, prefetch=prefetch, end="drop"
+    )
     held = [batch["image"] for batch in loader]
     first = [image.copy() for image in held]
     for batch in loader:

@@ -26,7 +26,7 @@ from tests.loaders.photos import NUM_PHOTOS, loader_of, numbers
 def test_a_stopped_run_goes_on_with_other_ranks_batches_threads(
     packed: Manifest, stop: int, data: st.DataObject, shuffle: Shuffle
 ) -> None:
-    stopped = loader_of(packed, 2, shuffle=shuffle, end=End.PAD, num_threads=2)
+    stopped = loader_of(packed, 2, shuffle=shuffle, end=End.PAD, num_workers=2)
     seen: list[int] = []
     batches = (batch for _ in range(2) for batch in stopped)
     for _, batch in zip(range(stop), batches, strict=False):

@@ -86,7 +86,7 @@ def mixture(tmp_path) -> Mixture:
 
 def loader(mixture: Mixture, batch_size: int, rank: int = 0, ranks: int = 1) -> Loader:
     source = ArrayBatches(PackedSamples(mixture))
-    return Loader(source, batch_size, shuffle=True, seed=5, num_threads=0, rank_and_size=lambda: (rank, ranks))
+    return Loader(source, batch_size, shuffle=True, seed=5, end="drop", num_workers=0, rank=rank, world_size=ranks)
 
 
 def labels(batches) -> list[int]:

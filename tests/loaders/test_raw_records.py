@@ -44,7 +44,7 @@ def pack(folder: Path, name: str = "tfrecord") -> Manifest:
 def loader_of(manifest: Manifest, **options: Any) -> Loader:
     """Returns a loader of encoded bytes, shuffled."""
     source = ArrayBatches(PackedSamples(manifest))
-    return Loader(source, BATCH, **({"shuffle": True, "num_threads": 2, "rank_and_size": lambda: (0, 1)} | options))
+    return Loader(source, BATCH, **({"shuffle": True, "num_workers": 2, "rank_and_size": lambda: (0, 1)} | options))
 
 
 def is_true(batch: Any) -> bool:
@@ -58,7 +58,7 @@ def packed_anyhow(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fixt
     return pack(tmp_path_factory.mktemp(request.param), request.param)
 
 
-@pytest.mark.parametrize("options", [{"num_threads": 0}, {}, {"prefetch": 5, "shuffle": False}], ids=str)
+@pytest.mark.parametrize("options", [{"num_workers": 0}, {}, {"prefetch": 5, "shuffle": False}], ids=str)
 def test_what_is_kept_stays_what_it_was(packed_anyhow: Manifest, options: dict[str, Any]) -> None:
     loader = loader_of(packed_anyhow, **options)
     batches, values = [], []
@@ -97,7 +97,7 @@ def cut(manifest: Manifest) -> None:
 @pytest.mark.parametrize("harm", [lambda manifest: damage(manifest, 7), cut])
 def test_damage_is_named_in_reused_memory(tmp_path: Path, harm: Callable[[Manifest], None]) -> None:
     manifest = pack(tmp_path)
-    loader = loader_of(manifest, shuffle=False, num_threads=0)
+    loader = loader_of(manifest, shuffle=False, num_workers=0)
     assert all(map(is_true, loader))
     harm(manifest)
     with pytest.raises(CorruptRecordError) as caught:
@@ -118,7 +118,7 @@ def test_a_batch_outlives_its_loader(tmp_path: Path) -> None:
 
 
 def test_a_forked_child_reads_into_memory_of_its_own(tmp_path: Path) -> None:
-    loader = loader_of(pack(tmp_path), num_threads=0)
+    loader = loader_of(pack(tmp_path), num_workers=0)
     kept = next(iter(loader))
     child = os.fork()
     if child == 0:

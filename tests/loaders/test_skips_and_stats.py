@@ -68,7 +68,7 @@ def test_stats_account_for_the_epoch(packed):
     with loader(packed, max_skipped=0) as measured:
         labels(measured)
         stats = measured.stats()
-    assert stats["batches"] == 3 and stats["num_threads"] == 2 and stats["skipped"] == 0
+    assert stats["batches"] == 3 and stats["num_workers"] == 2 and stats["skipped"] == 0
     assert stats["epoch_seconds"] >= stats["wait_seconds"] > 0
     assert stats["read_seconds"] > 0 and stats["decode_seconds"] > 0
     assert stats["disk_bytes"] > 0 and stats["peer_bytes"] == stats["source_bytes"] == 0
@@ -76,15 +76,15 @@ def test_stats_account_for_the_epoch(packed):
 
 
 def test_the_verdict_names_the_busiest_stage_and_what_to_do():
-    stats = {"epoch_seconds": 10.0, "wait_seconds": 3.1, "num_threads": 2, "collate_seconds": 0.1}
+    stats = {"epoch_seconds": 10.0, "wait_seconds": 3.1, "num_workers": 2, "collate_seconds": 0.1}
     decoding = verdict(stats | {"read_seconds": 1.0, "decode_seconds": 18.0}, num_cores=16)
     assert decoding == (
         "the trainer waited 31% of 10.0 s: decode-bound, 2 threads; use 3 threads, or pack with --crop-ready "
         "or --decode-ready, or smaller images"
     )
-    one = stats | {"num_threads": 1, "read_seconds": 1.0, "decode_seconds": 9.0}
+    one = stats | {"num_workers": 1, "read_seconds": 1.0, "decode_seconds": 9.0}
     assert verdict(one, num_cores=1, faster="").endswith("decode-bound, 1 thread; pack smaller images")
-    assert "decode-bound, no threads; use 2 threads, or" in verdict(one | {"num_threads": 0}, num_cores=2)
+    assert "decode-bound, no threads; use 2 threads, or" in verdict(one | {"num_workers": 0}, num_cores=2)
     reading = verdict(stats | {"read_seconds": 18.0, "decode_seconds": 1.0}, num_cores=2)
     assert "read-bound" in reading and "threads," not in reading
     idle = verdict(stats | {"read_seconds": 1.0, "decode_seconds": 1.0, "wait_seconds": 0.1}, num_cores=2)
@@ -93,7 +93,7 @@ def test_the_verdict_names_the_busiest_stage_and_what_to_do():
 
 @pytest.mark.parametrize(("source", "peer", "name"), [(17.0, 0.5, "source"), (0.5, 17.0, "peer"), (0.5, 0.5, "read")])
 def test_the_verdict_names_whom_reading_waits_for(source, peer, name):
-    stats = {"epoch_seconds": 10.0, "wait_seconds": 9.0, "num_threads": 2, "collate_seconds": 0.1}
+    stats = {"epoch_seconds": 10.0, "wait_seconds": 9.0, "num_workers": 2, "collate_seconds": 0.1}
     stats |= {"read_seconds": 18.0, "decode_seconds": 1.0, "source_seconds": source, "peer_seconds": peer}
     assert f": {name}-bound, 2 threads; " in verdict(stats, num_cores=2)
 

@@ -49,7 +49,7 @@ def test_boxes_and_masks_move_as_in_every_loader(detection: Path) -> None:
     transform = RandomResizedCrop(16, flip=True)
     source = ArrayBatches(PackedSamples(detection, transform), channels_last=True)
     options: dict[str, Any] = {"shuffle": True, "seed": 5}
-    wanted = list(Loader(source, 3, num_threads=0, **options))
+    wanted = list(Loader(source, 3, num_workers=0, **options))
     found = list(dataset(detection, 3, transform=transform, drop_remainder=True, **options, **PLACE))
     theirs = torch_loaders.PackedDataset(detection, transform)
     torches = list(torch_loaders.DataLoader(theirs, 3, drop_last=True, **options, **PLACE))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ from dlio import sources
 from dlio.errors import StorageError, UsageError
 from dlio.sources import names, open_source
 from tests.helpers.images import image, make_image_folder
-from tests.helpers.packing import samples
+from tests.helpers.packing import read_all, samples
 from tests.helpers.users import unprivileged
 
 #: A whole source, as somebody adds it: one image in a file.
@@ -110,3 +111,21 @@ def test_looking_at_sources_imports_none_before_one_is_used():
 def test_every_source_has_a_name_for_the_command_line():
     expected = "archive caffe-list chestxray14 cifar10 csv frames imagefolder lst"
     assert set(expected.split()) <= set(names())
+
+
+def test_a_folder_with_annotations_of_coco_is_not_taken_for_class_folders(tmp_path):
+    for folder in ("images", "annotations"):
+        (tmp_path / "set" / folder).mkdir(parents=True)
+    (tmp_path / "set" / "images" / "0.png").write_bytes(image(0, width=8, height=6))
+    images = [{"id": 5, "file_name": "0.png", "width": 8, "height": 6}]
+    objects = [{"id": 1, "image_id": 5, "category_id": 3, "bbox": [1, 2, 3, 4], "area": 12, "iscrowd": 0}]
+    found = {"images": images, "annotations": objects, "categories": [{"id": 3, "name": "cat"}]}
+    (tmp_path / "set" / "annotations" / "coco.json").write_text(json.dumps(found))
+    (tmp_path / "set" / "classes.json").write_text('{"images": 2, "annotations": 3}')
+    source = open_source(tmp_path / "set")
+    [fields] = read_all(source)
+    assert source.name == "coco" and fields["boxes"].tolist() == [[1, 2, 4, 6]]
+    (tmp_path / "set" / "more.json").write_text(json.dumps(found))
+    with pytest.raises(UsageError, match=r"2 annotation files of COCO \(annotations/coco.json, more.json\): give one"):
+        open_source(tmp_path / "set")
+    assert open_source(tmp_path / "set", name="imagefolder").name == "imagefolder"

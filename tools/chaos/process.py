@@ -6,7 +6,6 @@ import ctypes
 import faulthandler
 import importlib
 import os
-import pkgutil
 import random
 import signal
 import sys
@@ -166,10 +165,12 @@ def _become(words: Command, descriptor: int, user: int, environ: Mapping[str, st
 
 def load_dlio() -> None:
     """Imports what the forks may need, since another user may be unable to read this interpreter's modules."""
-    for module in pkgutil.walk_packages(dlio.__path__, "dlio."):
-        if not module.name.startswith(_LEFT_OUT):
+    root = Path(dlio.__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        name = ".".join(("dlio", *path.relative_to(root).with_suffix("").parts)).removesuffix(".__init__")
+        if not name.startswith(_LEFT_OUT):
             with suppress(ImportError):
-                importlib.import_module(module.name)
+                importlib.import_module(name)
 
 
 def _run(words: Command, environ: Mapping[str, str]) -> int:

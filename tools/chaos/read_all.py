@@ -34,7 +34,7 @@ def main() -> int:
         print("the staged copy was not found")
         return 1
     samples = _epoch(Loader(ArrayBatches(expected), _BATCH_SIZE, rank_and_size=_alone))
-    loader = Loader(ArrayBatches(staged), _BATCH_SIZE, rank_and_size=_alone, shuffle=True, num_threads=2)
+    loader = Loader(ArrayBatches(staged), _BATCH_SIZE, rank_and_size=_alone, shuffle=True, num_workers=2)
     wrong = [number for number in range(epochs) if _epoch(loader) != samples]
     print(f"epochs with missing or other samples: {wrong}")
     return int(bool(wrong))

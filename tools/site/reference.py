@@ -25,7 +25,8 @@ ROOT = Path(__file__).parents[2]
 MODULES = {
     "torch": ["dlio.loaders.torch"],
     "tensorflow": ["dlio.loaders.tensorflow", "dlio.loaders.keras"],
-    "jax": ["dlio.loaders.jax", "dlio.loaders.loader", "dlio.loaders.dataset"],
+    "jax": ["dlio.loaders.jax", "dlio.loaders.loader", "dlio.loaders.options", "dlio.loaders.dataset"],
+    "benchmark": ["dlio.loaders.dlio_benchmark"],
     "images": ["dlio.images", "dlio.targets", "dlio.random_keys", "dlio.pack.recode"],
     "staging": ["dlio.stage", "dlio.stage.machine_file", "dlio.stage.planning.cost", "dlio.stage.planning.simulation"],
     "protocols": [

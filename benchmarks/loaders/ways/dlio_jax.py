@@ -20,7 +20,7 @@ def batches(data: Path, task: Task) -> Iterator[Any]:
     """Yields arrays (n, height, width, 3) of JAX."""
     from dlio.loaders.jax import DataLoader
 
-    options = {"transform": transform_of(task), "shuffle": task.shuffle, "num_threads": NUM_WORKERS}
+    options = {"transform": transform_of(task), "shuffle": task.shuffle, "end": "drop", "num_workers": NUM_WORKERS}
     loader = DataLoader(data / "packed", BATCH_SIZE, **options)
     while True:
         for images, _ in loader:

@@ -40,6 +40,6 @@ def batches(data: Path, task: Task, num_threads: int = NUM_WORKERS, batch_size: 
     from dlio.loaders.loader import Loader
 
     samples = PackedSamples(data / "packed", transform_of(task))
-    loader = Loader(ArrayBatches(samples), batch_size, shuffle=task.shuffle, num_threads=num_threads)
+    loader = Loader(ArrayBatches(samples), batch_size, shuffle=task.shuffle, num_workers=num_threads, end="drop")
     while True:
         yield from map(itemgetter("image"), loader)

@@ -39,6 +39,11 @@ def given_rank(rank: int | None, world_size: int | None) -> tuple[int, int] | No
     return None if rank is None or world_size is None else (rank, world_size)
 
 
+def place_of(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """Returns rank and world size as they are given, else from the launcher's variables; raises as these two do."""
+    return given_rank(rank, world_size) or rank_from_env()
+
+
 def num_cores_of_rank() -> int:
     """Returns the number of cores of this rank, at least 1.
 

@@ -37,10 +37,10 @@ class End(StrEnum):
     MASK = "mask"
 
 
-def chosen_end(end: End | str | None, *, drops: bool) -> End:
-    """Returns `end` if it is given, else DROP or PAD as `drops` says; raises UsageError if it is not one."""
+def end_of(end: End | str) -> End:
+    """Returns one of the three ways; raises UsageError if it is none."""
     try:
-        return End(end) if end is not None else End.DROP if drops else End.PAD
+        return End(end)
     except ValueError:
         raise UsageError(f"end={end!r}: expected {', '.join(sorted(End))}") from None
 
@@ -205,6 +205,6 @@ def rank_steps(order: EpochOrder | MixedOrder, share: Share, end: End = End.DROP
         raise UsageError(
             f"no whole batch: {share.world_size} ranks take {share.lane_batch} samples a step from each of "
             f"{share.num_lanes} lanes, the smallest lane has {int(order.lane_sizes.min())}; "
-            "use a smaller batch, or pad instead of dropping"
+            "use a smaller batch, or end by pad instead of drop"
         )
     return steps

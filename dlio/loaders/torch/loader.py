@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from itertools import repeat
-from os import PathLike
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -14,21 +13,24 @@ from torch.utils.data import ConcatDataset, Sampler, Subset
 from torch.utils.data._utils.pin_memory import pin_memory as pinned
 
 from dlio.errors import UsageError
+from dlio.images import Transforms
 from dlio.loaders.batch_sources import ArrayBatches
 from dlio.loaders.batches import paired
 from dlio.loaders.dataset import Batch
+from dlio.loaders.delegated import of_loader
 from dlio.loaders.loader import Loader
+from dlio.loaders.mixture import Data
+from dlio.loaders.options import MostWords, options_of, takes_options
 from dlio.loaders.sampling.order import Shuffle
-from dlio.loaders.sampling.rank import given_rank
-from dlio.loaders.sampling.rank_share import End, Step, chosen_end
-from dlio.loaders.torch.dataset import PackedDataset, chosen_part, tensors
+from dlio.loaders.sampling.rank import given_rank, num_cores_of_rank
+from dlio.loaders.sampling.rank_share import End, Step
+from dlio.loaders.torch.dataset import PackedDataset, tensors
 from dlio.loaders.torch.device import checked_device, on_device
+from dlio.loaders.torch.given import check_makes_batches, samples_of
 from dlio.loaders.torch.items import ItemBatches, Items
 from dlio.loaders.torch.processes import Collated, ProcessBatches, is_for_processes
 from dlio.loaders.torch.sampler import RankBatches, RankSampler
 from dlio.loaders.torch.trainers import for_accelerate, is_batch_in_hand, rank_of_process
-
-_PREFETCH = 2
 
 
 class DataLoader(torch.utils.data.DataLoader[Any]):
@@ -44,18 +46,19 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     use_stateful_dataloader = True  # Accelerate's save_state and load_state include the loader's state
 
+    @takes_options()
     def __init__(
         self,
-        dataset: PackedDataset | Subset[Any] | ConcatDataset[Any],
+        dataset: PackedDataset | Subset[Any] | ConcatDataset[Any] | Data,
         batch_size: int | None = 1,
-        shuffle: Shuffle | None = None,
+        shuffle: Shuffle | None = False,
         sampler: Sampler[int] | Iterable[int] | None = None,
         batch_sampler: Sampler[list[int]] | Iterable[list[int]] | None = None,
-        num_workers: int = 0,
+        num_workers: int | None = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
-        timeout: float = 0,
+        timeout: float | None = None,
         worker_init_fn: Callable[[int], None] | None = None,
         multiprocessing_context: Any = None,
         generator: torch.Generator | None = None,
@@ -64,77 +67,81 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
-        seed: int | None = None,
-        lanes: int | None = None,
-        end: End | str | None = None,
-        rank: int | None = None,
-        world_size: int | None = None,
+        transform: Transforms | Callable[[Any], Any] | None = None,
         device: str | int | torch.device | None = None,
+        **words: Unpack[MostWords],
     ) -> None:
         """Takes torch's arguments, also by position, and dlio's own by keyword.
 
         Args:
-            dataset: the samples; or some, by torch's Subset or random_split, whose order is that of the shards; or
-                those of several data sets with the same fields and transform, by torch's ConcatDataset.
+            dataset: the folder or URL of a data set, a manifest or a `Mixture`; or a PackedDataset of it; or some of
+                its samples, by torch's Subset or random_split, whose order is that of the shards; or those of several
+                PackedDatasets with the same fields and transform, by torch's ConcatDataset.
             batch_size: samples of one rank's batch.
             shuffle: False, True or `Window(w)`.
             sampler, batch_sampler: another order, used unchanged on every rank.
-            num_workers: threads, or processes if the transform is a function in Python; 0 decodes in the consumer's
-                thread.
+            num_workers: threads, by default one for each core of this rank; or processes if the transform is a function
+                in Python, by default none. 0 decodes in the consumer's thread.
             collate_fn: gets a list of samples; without one the threads write into the batch directly.
             pin_memory: copy tensors to pinned memory, if there is an accelerator.
             drop_last: end an epoch with whole batches; else the last may be short, and a few samples are repeated if
                 ranks would differ.
-            timeout: seconds to wait for a batch; 0 waits for ever.
+            timeout: seconds to wait for a batch; None or 0 wait for ever.
             worker_init_fn, multiprocessing_context, persistent_workers: as torch's for processes; unused for threads.
             in_order, pin_memory_device: checked as by torch, else unused.
-            generator: its initial seed is the seed, if `seed` is not given.
-            prefetch_factor: batches made ahead of the one in use, by all threads together; 2 by default.
-            seed: of order and transform, the same on every rank; 0 by default.
-            lanes: see `dlio.loaders.sampling.order`; by default 1, or one for each part that is staged.
-            end: `drop`, `pad` or `mask` instead of `drop_last`; `mask` adds a bool tensor to each batch, False for
-                repeated samples.
-            rank, world_size: this process, and the number of processes.
+            generator: its initial seed is the seed, if `seed` is 0.
+            prefetch_factor: another word for `prefetch`: batches made ahead by all threads together.
+            transform: applied to each image: one of `dlio.images`, or a list of these, or any function of a PIL image.
             device: where the tensors of a batch are to be. Two batches are copied to a GPU ahead of the one in use,
                 from pinned memory, beside the stream that the consumer uses. The state counts the batch in use.
+            **words: see `dlio.loaders.options.Options`.
 
         Raises:
             ValueError: as torch's DataLoader.
             UsageError: the numbers do not divide evenly, `dataset` is not a PackedDataset, or no tensor can be made on
                 `device`.
         """
-        given_rank(rank, world_size)
-        chosen: PackedDataset = chosen_part(dataset, ascending=sampler is None and batch_sampler is None)
+        given: dict[str, Any] = {} if prefetch_factor is None else {"prefetch_factor": prefetch_factor}
+        given |= {"shuffle": shuffle or False, "timeout": timeout, "drop_last": drop_last}
+        options = options_of({**given, **words})
+        chosen = samples_of(dataset, transform, options, ascending=sampler is None and batch_sampler is None)
         own_order = sampler is None and batch_sampler is None
         if collate_fn is torch.utils.data.default_collate:
             collate_fn = None  # a trainer that recreates the loader passes this attribute back
-        _check_makes_batches(
+        check_makes_batches(
             chosen, collates=collate_fn is not None, sized=batch_size is not None or batch_sampler is not None
         )
-        if end == End.MASK and not own_order and not isinstance(getattr(batch_sampler, "sampler", None), RankSampler):
+        if (
+            options.end == End.MASK
+            and not own_order
+            and not isinstance(getattr(batch_sampler, "sampler", None), RankSampler)
+        ):
             raise UsageError("end='mask' needs dlio's order, which marks repeated samples: give no sampler of your own")
-        self.shuffle, self.lanes, self.rank, self.world_size = shuffle, lanes, rank, world_size
+        self.shuffle, self.lanes, self.rank, self.world_size = shuffle, options.lanes, options.rank, options.world_size
         self.device = None if device is None else checked_device(device)
-        self.seed = seed if seed is not None else generator.initial_seed() if generator is not None else 0
-        self.end = chosen_end(end, drops=drop_last)
+        self.seed = options.seed or (0 if generator is None else generator.initial_seed())
+        self.end, self.prefetch = End(options.end), options.prefetch
         self._accelerated = False
         by_item = not chosen.makes_arrays or collate_fn is not None
         source: Any = ItemBatches(chosen) if by_item else ArrayBatches(chosen.packed, mask=self.end is End.MASK)
-        if by_item and is_for_processes(chosen):
-            options = {"num_workers": max(0, num_workers), "worker_init_fn": worker_init_fn}
-            options |= {"multiprocessing_context": multiprocessing_context, "persistent_workers": persistent_workers}
-            source = ProcessBatches(source, collate_fn or torch.utils.data.default_collate, options)
+        by_processes = by_item and is_for_processes(chosen)
+        if num_workers is None:
+            num_workers = 0 if by_processes else num_cores_of_rank()
+        if by_processes:
+            of_workers = {"num_workers": max(0, num_workers), "worker_init_fn": worker_init_fn}
+            of_workers |= {"multiprocessing_context": multiprocessing_context, "persistent_workers": persistent_workers}
+            source = ProcessBatches(source, collate_fn or torch.utils.data.default_collate, of_workers)
         self._loader: Loader[Any] = Loader(
             source,
             batch_size or 1,
-            shuffle=False if shuffle is None else shuffle,
+            shuffle=options.shuffle,
             seed=self.seed,
-            lanes=lanes,
+            lanes=options.lanes,
             end=self.end,
             rank_and_size=self._rank_and_size,
-            num_threads=max(0, num_workers),
-            prefetch=prefetch_factor or _PREFETCH,
-            timeout=timeout or None,
+            num_workers=max(0, num_workers),
+            prefetch=options.prefetch,
+            timeout=timeout,
         )
         super().__init__(
             chosen,
@@ -146,7 +153,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             collate_fn,
             pin_memory,
             drop_last,
-            timeout,
+            timeout or 0,
             worker_init_fn,
             multiprocessing_context,
             generator,
@@ -240,9 +247,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         """The epoch of the running iteration, else the next: `for epoch in range(loader.epoch, 90)`."""
         return self._loader.epoch
 
-    def set_epoch(self, epoch: int) -> None:
-        """Makes `epoch` the next one; keeps a loaded position in the same epoch."""
-        self._loader.set_epoch(epoch)
+    set_epoch = of_loader(Loader.set_epoch)
 
     def state_dict(self) -> dict[str, int | str]:
         """Returns the state of the run: five scalars, the same on every rank, for any number of ranks.
@@ -268,27 +273,11 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         if not self._own_order:
             raise UsageError("a loader with a sampler of its own has no state: leave sampler and batch_sampler out")
 
-    def stats(self) -> dict[str, float | int]:
-        """Returns the times and counts of the latest epoch; see `dlio.loaders.loader.Loader.stats`."""
-        return self._loader.stats()
-
-    def verdict(self) -> str:
-        """Returns one line on the latest epoch: how long the trainer waited, why, and what to change."""
-        return self._loader.verdict()
+    stats = of_loader(Loader.stats)
+    verdict = of_loader(Loader.verdict)
 
     def close(self) -> None:
         """Ends running iterations and closes all files; the loader can be used again."""
         self._loader.close()
         if isinstance(self._loader.source, ProcessBatches):
             self._loader.source.end()
-
-
-def _check_makes_batches(dataset: object, *, collates: bool, sized: bool) -> None:
-    """Checks that batches can be made of the samples; raises UsageError."""
-    if not isinstance(dataset, PackedDataset):
-        one = "give PackedDataset(PATH)" if isinstance(dataset, str | PathLike) else "use torch's own"
-        raise UsageError(f"dlio's DataLoader reads a PackedDataset, not {type(dataset).__name__}: {one}")
-    if dataset.makes_images and not collates:
-        raise UsageError("images of any size make no batch: give the PackedDataset a transform, or a collate_fn here")
-    if not sized:
-        raise UsageError("batch_size=None: dlio's DataLoader makes batches; use torch's own for single samples")

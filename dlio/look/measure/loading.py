@@ -44,7 +44,9 @@ def loader_rate(samples: PackedSamples, num_threads: int) -> float:
         CorruptRecordError, StorageError: they cannot be read.
     """
     size = min(_BATCH_SIZE, len(samples))
-    loader = Loader(ArrayBatches(samples), size, shuffle=True, num_threads=num_threads, rank_and_size=lambda: (0, 1))
+    loader = Loader(
+        ArrayBatches(samples), size, shuffle=True, num_workers=num_threads, end="drop", rank=0, world_size=1
+    )
     began, done = time.perf_counter(), 0
     while time.perf_counter() - began < SECONDS:
         with closing(iter(loader)) as batches:  # type: ignore[type-var]

@@ -1,7 +1,7 @@
 """Memory for pieces, and their way into an unfinished file: past the page cache, or through it.
 
 What nobody reads soon goes past the cache (O_DIRECT). Finding pages for it costs a node more than all else that it does
-(docs/performance.md), and the pages would replace what the training reads. It takes whole pages of page-aligned memory,
+(benchmarks/NOTES.md), and the pages would replace what the training reads. It takes whole pages of page-aligned memory,
 so the rest of a file's last page goes through the cache.
 """
 

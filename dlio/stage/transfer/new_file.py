@@ -1,6 +1,6 @@
 """A file that grows by appending, past the page cache if the file system can.
 
-Copying into fresh pages of the cache costs more than all else that a node of a broadcast does (docs/performance.md). A
+Copying into fresh pages of the cache costs more than all else that a node of a broadcast does (benchmarks/NOTES.md). A
 file opened with O_DIRECT takes whole pages from page-aligned memory. So bytes are gathered in a buffer, and the rest of
 the last page waits for more bytes, or for the file's end.
 """

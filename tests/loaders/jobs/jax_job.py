@@ -34,7 +34,13 @@ def rows(images: jax.Array) -> dict[str, list[int]]:
 
 def epochs(sharding: NamedSharding | None) -> list[list[dict[str, list[int]]]]:
     """Returns the rows of every batch of two epochs; the second one resumes in its middle."""
-    options: dict[str, Any] = {"transform": Resize(16), "shuffle": True, "sharding": sharding, "num_threads": 2}
+    options: dict[str, Any] = {
+        "transform": Resize(16),
+        "shuffle": True,
+        "sharding": sharding,
+        "end": "drop",
+        "num_workers": 2,
+    }
     loader = DataLoader(DATA, 8, **options)
     first = [rows(images) for images, _ in loader]
     batches = iter(loader)

@@ -47,7 +47,9 @@ def slow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int
 
 def digests(samples: PackedSamples, shuffle: Any, num_threads: int) -> list[str]:
     """Returns the digest of each batch."""
-    loader = Loader(ArrayBatches(samples), 8, shuffle=shuffle, rank_and_size=lambda: (0, 1), num_threads=num_threads)
+    loader = Loader(
+        ArrayBatches(samples), 8, shuffle=shuffle, end="drop", rank=0, world_size=1, num_workers=num_threads
+    )
     with closing(loader):
         return [_digest(batch) for batch in loader]
 
@@ -92,7 +94,7 @@ def damaged_copy(packed: Manifest, folder: Path) -> Manifest:
 def test_damage_read_ahead_is_raised_once_at_its_batch(
     packed: Manifest, tmp_path: Path, slow: int, num_threads: int
 ) -> None:
-    with closing(loader_of(damaged_copy(packed, tmp_path / "copy"), 4, num_threads=num_threads)) as loader:
+    with closing(loader_of(damaged_copy(packed, tmp_path / "copy"), 4, num_workers=num_threads)) as loader:
         batches = iter(loader)
         assert numbers(islice(batches, 6)) == list(range(24))
         with pytest.raises(CorruptRecordError, match=r"shard-0*5\D.*record 2, offset \d+"):

@@ -111,8 +111,13 @@ def test_a_row_that_is_not_there_is_an_error(dataset):
         DataLoader(Subset(dataset, [36]), batch_size=1)
 
 
-def test_a_path_is_no_dataset_and_the_error_says_what_makes_one(dataset):
-    with pytest.raises(UsageError, match=r"reads a PackedDataset, not str: give PackedDataset\(PATH\)"):
+def test_a_path_is_opened_with_the_words_of_a_dataset(dataset):
+    by_path = DataLoader(
+        str(dataset.manifest.root), 4, transform=CenterCrop(8), fields=("image", "label"), upright=True
+    )
+    assert [len(labels) for _, labels in by_path] == [4] * 9 and by_path.dataset.packed.upright
+    by_path.close()
+    with pytest.raises(UsageError, match="images of any size make no batch"):
         DataLoader(str(dataset.manifest.root))
 
 

@@ -19,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from dlio.pack.listing.segments import MAX_CLASSES, class_mask
 log = logging.getLogger(__name__)
 _HEAD_BYTES, _MAX_BYTES = 4 << 10, 4 << 30
 _MAX_ID = 1 << 62
+_MOST_FILES, _SHOWN = 64, 6  # of a folder
 _MASKS = "classes"
 _SEGMENTS = "segments"  # the column of a listing: each image's size and objects, as JSON
 
@@ -44,17 +46,20 @@ def coco(path: str | Path, root: str | Path | None = None, masks: str = "") -> C
     """Returns the images of an annotation file with their objects.
 
     Args:
-        path: the file, such as `annotations/instances_train2017.json`.
+        path: the file, such as `annotations/instances_train2017.json`; or a folder that holds one such file, or has it
+            in its folder `annotations`.
         root: the folder of the images; by default `train2017` or `images` beside the file or beside its folder, else
             the file's folder.
         masks: `classes` makes a mask of classes of each image's segmentations.
 
     Raises:
-        UsageError: there are no such masks.
+        UsageError: there are no such masks, or the folder holds no such file, or several.
     """
     if masks not in ("", _MASKS):
         raise UsageError(f"masks={masks!r}: expected {_MASKS}, or nothing")
     path = Path(path).absolute()
+    if path.is_dir():
+        path = _only_file(path)
     return Coco(path, Path(root).absolute() if root is not None else _root(path), bool(masks))
 
 
@@ -68,12 +73,35 @@ open_source = coco
 
 
 def recognises(path: Path) -> bool:
-    """Returns whether `path` is a JSON file whose beginning has images or annotations."""
-    if path.suffix != ".json" or not path.is_file():
-        return False
-    with path.open("rb") as file:
-        head = file.read(_HEAD_BYTES)
+    """Returns whether `path` is a JSON file whose beginning has images or annotations, or a folder with such a file."""
+    if path.is_dir():
+        return any(_annotation_files(path))
+    head = _head(path)
     return any(word in head for word in (b'"images"', b'"annotations"', b'"licenses"'))
+
+
+def _head(path: Path) -> bytes:
+    if path.suffix != ".json" or not path.is_file():
+        return b""
+    with path.open("rb") as file:
+        return file.read(_HEAD_BYTES)
+
+
+def _annotation_files(folder: Path) -> Iterator[Path]:
+    """Yields the files of a folder that are surely annotations of COCO: it may as well be one of class folders."""
+    for path in sorted(islice(chain(folder.glob("*.json"), folder.glob("annotations/*.json")), _MOST_FILES)):
+        head = _head(path)
+        if (b'"images"' in head and b'"file_name"' in head) or (b'"annotations"' in head and b'"category_id"' in head):
+            yield path
+
+
+def _only_file(folder: Path) -> Path:
+    files = list(_annotation_files(folder))
+    if len(files) != 1:
+        found = ", ".join(str(path.relative_to(folder)) for path in files[:_SHOWN]) or "none"
+        advice = "give one such file, or --source imagefolder if the folders are classes"
+        raise UsageError(f"{folder} holds {len(files)} annotation files of COCO ({found}): {advice}")
+    return files[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,75 @@
+"""`python -m benchmarks` keeps what a benchmark prints, and docs/performance.md has the tables that were kept."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.results import Result, Table, parsed
+from tools.site.performance import MARKED, PAGE, filled
+
+ROOT = Path(__file__).parents[2]
+PRINTED = """### First
+
+| way | us |
+|---|---:|
+| a, `b` | 1.5 |
+| c | |
+
+a line
+| other |
+|---|
+| x |
+"""
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "benchmarks", *words]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+
+
+def test_what_is_printed_is_kept_table_by_table():
+    tables, text = parsed(PRINTED)
+    assert tables == [
+        Table("First", ["way", "us"], [["a, `b`", "1.5"], ["c", ""]]),
+        Table("First", ["other"], [["x"]]),
+    ]
+    assert text == ["a line"]
+    assert [parsed(f"# {table.title}\n{table.markdown()}")[0] for table in tables] == [[table] for table in tables]
+
+
+def test_a_second_run_of_a_day_replaces_no_file(tmp_path):
+    result = Result.of("name", ["--rounds", "1"], PRINTED, {"load": [1.0, 2.0]})
+    first, second = result.write(tmp_path), result.write(tmp_path)
+    assert first != second and Result.read(first) == Result.read(second) == result
+
+
+def test_a_benchmark_runs_by_its_name_and_keeps_its_result(tmp_path):
+    ran = run("import_time", "--runs", "1", f"--json={tmp_path}")
+    assert ran.returncode == 0, ran.stderr
+    (path,) = tmp_path.iterdir()
+    found = json.loads(path.read_text())
+    assert found["name"] == "import_time" and found["words"] == ["--runs", "1"]
+    assert found["machine"]["cores"] >= 1 and len(found["machine"]["load"]) == 2
+    assert "dlio-toolkit" in found["machine"]["versions"]
+    assert len(found["text"]) == 4 and found["text"] == [line.strip() for line in ran.stdout.splitlines()]
+
+
+def test_an_unknown_name_shows_those_that_are():
+    ran = run("fastest")
+    assert ran.returncode == 1 and "mlperf_storage" in ran.stderr and "live_plan" in ran.stderr
+
+
+def test_the_tables_of_the_page_are_those_of_the_results():
+    page = PAGE.read_text()
+    assert filled(page) == page, "run python -m tools.site.performance"
+    left = MARKED.sub("", page)
+    assert [line for line in left.splitlines() if line.startswith("|")] == []
+
+
+def test_every_result_says_when_and_on_what():
+    for path in (ROOT / "benchmarks/results").glob("*.json"):
+        result = Result.read(path)
+        assert path.name.startswith(f"{result.name}-{result.date}") and result.machine and result.tables

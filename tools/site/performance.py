@@ -1,0 +1,42 @@
+"""Writes the tables of docs/performance.md from `benchmarks/results/`: `python -m tools.site.performance`.
+
+A table stands between `<!-- table FILE: TITLE -->` and `<!-- end of table -->`; FILE is a result without its suffix, or
+several results, whose rows follow one another.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from benchmarks.results import Result, Table
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "performance.md"
+RESULTS = ROOT / "benchmarks" / "results"
+MARKED = re.compile(r"<!-- table ([^:\n]+): (.*?) -->\n.*?\n<!-- end of table -->", re.DOTALL)
+
+
+def filled(page: str) -> str:
+    """Returns a page with all its marked tables as the results have them."""
+
+    def made(mark: re.Match[str]) -> str:
+        table = _table(mark[1].split(), mark[2]).markdown()
+        return f"<!-- table {mark[1]}: {mark[2]} -->\n\n{table}\n\n<!-- end of table -->"
+
+    return MARKED.sub(made, page)
+
+
+def _table(names: list[str], title: str) -> Table:
+    """Returns the rows of one or several tables of a title; raises KeyError where a result has none."""
+    found = [_of_result(name, title) for name in names]
+    assert all(table.head == found[0].head for table in found), f"{names} have other columns under {title!r}"
+    return Table(title, found[0].head, [row for table in found for row in table.rows])
+
+
+def _of_result(name: str, title: str) -> Table:
+    return {table.title: table for table in Result.read(RESULTS / f"{name}.json").tables}[title]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(filled(PAGE.read_text()))
