@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio.codecs.orientation import turn_boxes
-from dlio.dataset.schema import Field, Schema
+from dlio.dataset.schema import DECODE_READY_START, Field, Schema
 from dlio.errors import DataError, UsageError
 from dlio.images import Effect, Mix, Resize, Transform, Windows, composed
 from dlio.images.boxes import check_boxes, move_boxes
@@ -32,7 +32,7 @@ IMAGE, LABEL, BOXES, MASK = "image", "label", "boxes", "mask"
 _AREAS, _COUNT = "areas", "num_boxes"
 _ALONG = ("labels", _AREAS, "crowd", "difficult")
 _LABELS = (LABEL, "labels")
-_IMAGE_HEADS = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF8", b"II*\0", b"MM\0*", b"\x93NUMPY")
+_IMAGE_HEADS = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF8", b"II*\0", b"MM\0*", b"\x93NUMPY", DECODE_READY_START)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ HEADER = (
     "| way | version | CPU us an image | x dlio | images/s | x dlio | first batch, s | memory, MB |\n"
     "|---|---|---|---|---|---|---|---|"
 )
-DLIO, CROP_READY, TORCH = "dlio", "dlio, crop-ready", "dlio.loaders.torch"
+DLIO, CROP_READY, DECODE_READY, TORCH = "dlio", "dlio, crop-ready", "dlio, decode-ready", "dlio.loaders.torch"
 BARE = ("bare LMDB loop", "bare mmap copy loop")
 
 
@@ -58,6 +58,7 @@ def task_table(task: Task, figures: Mapping[str, Figures], failures: Mapping[str
 def targets(tables: Mapping[str, Mapping[str, Figures]], rank: Mapping[str, float]) -> str:
     """Returns a line for each target: the figure, and what it should be; ratios by CPU time, and by the clock."""
     lines = ["| target | measured | wanted |", "|---|---|---|"]
+    lines += _ratio("decode-ready, images a CPU second / best peer's", tables.get("jpeg", {}), DECODE_READY, 3.0)
     lines += _ratio("crop-ready, images a CPU second / best peer's", tables.get("jpeg", {}), CROP_READY, 2.8)
     lines += _ratio("JPEG as it is, images a CPU second / best peer's", tables.get("jpeg", {}), DLIO, 1.9)
     recipe = tables.get("recipe", {})
@@ -71,7 +72,7 @@ def targets(tables: Mapping[str, Mapping[str, Figures]], rank: Mapping[str, floa
             measured = f"{cpu:.2f}; by the clock {wall:.2f}"
             lines.append(f"| {name}, records a CPU second / bare mmap copy loop's | {measured} | at least 0.9 |")
     for name, way in tables.get("jpeg", {}).items():
-        if name in (DLIO, CROP_READY):
+        if name in (DLIO, CROP_READY, DECODE_READY):
             lines.append(f"| {name}: first batch after construction | {way.first:.2f} s | below 0.15 s |")
     if rank:
         lines.append(f"| memory, batch 256: epoch 1 | {rank['memory_first']:.0f} MB | at most 250 MB |")

@@ -37,6 +37,8 @@ def add_verbs(verbs: Verbs) -> None:
         metavar="NAME:SIZE",
         help=f"the transform to measure: {known} (default: RandomResizedCrop:224)",
     )
+    ready = "also measure what dlio pack --decode-ready would give: the time of a window in each form, and the sizes"
+    verb.add_argument("--decode-ready", action="store_true", help=ready)
 
 
 def bench(args: argparse.Namespace) -> int:
@@ -50,7 +52,7 @@ def bench(args: argparse.Namespace) -> int:
         shown = f"{format_size(rate)}/s" if unit == "B/s" else f"{rate:,.0f} {unit}"
         say(args, f"{name:20} {shown if rate else 'none'}")
 
-    found = dlio.bench(**chosen(args, "dataset", "dest", "transform"), report=show)
+    found = dlio.bench(**chosen(args, "dataset", "dest", "transform", "decode_ready"), report=show)
     if args.json:
         return print_report(args, asdict(found) | {"num_threads": found.num_threads, "verdict": found.verdict()})
     for line in found.verdict():

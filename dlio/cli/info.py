@@ -102,8 +102,9 @@ def info(args: argparse.Namespace) -> int:
         report |= _shown_stats(report.pop("stats", {}))
         for name in ("sample_bytes", "shard_bytes"):
             report[name.replace("bytes", "sizes")] = _spread(report.pop(name))
-        if not any(report["crop_ready"].values()):
-            del report["crop_ready"]
+        for name in ("crop_ready", "decode_ready"):
+            if not any(report[name].values()):
+                del report[name]
         counts = report.pop("class_counts")
         shown = [(unmistakable(name), counts.get(name)) for name in report.pop("class_names") or counts]
         words = [name if number is None else f"{name}: {number}" for name, number in shown]

@@ -83,7 +83,7 @@ def _source(args: argparse.Namespace) -> Source:
 def _recode(args: argparse.Namespace) -> Recode:
     quality = KEEP.quality if args.quality is None else args.quality
     changes = args.resize, args.center_crop, args.color, args.encoding, quality, args.crop_ready
-    asked = Recode(*changes, args.check, args.upright)
+    asked = Recode(*changes, args.check, args.upright, args.decode_ready, args.jpeg)
     if args.quality is not None and not asked.changes_pixels:
         raise UsageError("--quality needs newly encoded images: give --encoding jpeg, or leave it out")
     if args.quality is not None and asked.encoding == "png":
@@ -156,12 +156,14 @@ def _convert_options(verb: argparse.ArgumentParser) -> None:
     _label_options(verb.add_argument_group("labels"))
     _shard_options(verb, "the shards of DATASET")
     _image_options(verb)
+    jpeg = "write decode-ready records as the JPEGs that they were made of"
+    verb.add_argument("--jpeg", action="store_true", help=jpeg)
     _worker_options(verb)
     verb.set_defaults(source="packed", root=None, option=[], append=False)
 
 
 def _out_options(verb: argparse.ArgumentParser) -> None:
-    verb.set_defaults(resumes=True)
+    verb.set_defaults(resumes=True, jpeg=False)
     verb.add_argument("out", metavar="OUT", type=path_or_url, help="the folder to write, or an object store's URL")
     verb.add_argument("--dry-run", action="store_true", help="print the plan and write nothing")
     again = "replace another data set in OUT; of the same one, pack damaged shards again"
@@ -203,6 +205,8 @@ def _image_options(verb: argparse.ArgumentParser) -> None:
     group.add_argument("--quality", type=count, metavar="Q", help=quality)
     crop_ready = "rewrite JPEGs, without loss, so that the loaders can decode only a crop"
     group.add_argument("--crop-ready", action="store_true", help=crop_ready)
+    decode_ready = "make records of JPEGs that loaders decode in half of the time, and only dlio reads; they come back"
+    group.add_argument("--decode-ready", action="store_true", help=f"{decode_ready} by dlio convert --jpeg")
     check = "what to check of each image: its header and end, or all of it, which takes as long as decoding"
     group.add_argument("--check", default=KEEP.check, choices=CHECKS, help=f"{check} (default: {KEEP.check})")
 

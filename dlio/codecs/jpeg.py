@@ -1,5 +1,7 @@
 """JPEGs as the compiled core reads them; packing, checking and loading all use this module, so that they agree.
 
+Decode-ready records count as JPEGs here.
+
 A function returns None if Pillow has to decode: the core has no libjpeg-turbo, the bytes are not a JPEG, or of a kind
 that the core does not decode (CMYK, 12 bit). A damaged JPEG is an error: Pillow would fill it with grey.
 """
@@ -13,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio import native
+from dlio.codecs.decode_ready import check_core, is_record
 from dlio.errors import DataError, UnsupportedJpegError
 
 START = b"\xff\xd8\xff"
@@ -20,8 +23,17 @@ TRUNCATED = "the JPEG's compressed data are truncated or damaged"  # the core's 
 
 
 def is_for_core(data: object) -> TypeGuard[bytes | memoryview]:
-    """Returns whether this is a JPEG, and the core decodes some."""
-    return native.decodes_jpeg and isinstance(data, bytes | memoryview) and data[: len(START)] == START
+    """Returns whether this is a JPEG, and the core decodes some.
+
+    Raises:
+        MissingPackageError: it is a decode-ready record, which nothing else decodes, and the core decodes no JPEGs.
+    """
+    if isinstance(data, bytes | memoryview) and data[: len(START)] == START:
+        return native.decodes_jpeg
+    if is_record(data):
+        check_core()
+        return native.is_planes(data)
+    return False
 
 
 def probe(data: object) -> native.Probe | None:

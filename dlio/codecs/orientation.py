@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from dlio.dataset.schema import DECODE_READY_START
+
 if TYPE_CHECKING:
     from PIL import Image
 
@@ -16,6 +18,7 @@ AS_STORED = 1
 _SWAPPED = (5, 6, 7, 8)  # height and width are exchanged first
 _MIRRORED = (2, 3, 6, 7)  # then left and right
 _FLIPPED = (3, 4, 7, 8)  # then top and bottom
+_JPEGS = (b"\xff\xd8", DECODE_READY_START)  # which keeps the segments of its JPEG as they are
 _IN_JPEG = (b"Exif\0", b"tiff:Orientation")
 _IN_OTHERS = (b"eXIf", b"EXIF", b"type exif", b"XML:com.adobe.xmp", b"tiff:Orientation")
 
@@ -23,7 +26,7 @@ _IN_OTHERS = (b"eXIf", b"EXIF", b"type exif", b"XML:com.adobe.xmp", b"tiff:Orien
 def may_be_turned(picture: bytes | memoryview) -> bool:
     """Returns whether an encoded image may have an orientation, in EXIF or XMP: Pillow decides."""
     data = bytes(picture)
-    return any(head in data for head in (_IN_JPEG if data.startswith(b"\xff\xd8") else _IN_OTHERS))
+    return any(head in data for head in (_IN_JPEG if data.startswith(_JPEGS) else _IN_OTHERS))
 
 
 def orientation_of(picture: object) -> int:

@@ -12,6 +12,8 @@ import zlib
 
 from PIL import Image
 
+from dlio.codecs.decode_ready import restored
+
 #: The formats whose suffixes the image folder takes, and GIF, which files of such names often are.
 FORMATS = ("JPEG", "PNG", "BMP", "PPM", "TIFF", "WEBP", "GIF")
 
@@ -36,10 +38,12 @@ ERRORS = (
 def open_image(data: bytes | memoryview) -> Image.Image:
     """Returns an encoded image of one of `FORMATS`, its header read, its pixels not; safe in several threads.
 
+    A decode-ready record is opened as the JPEG that it was made of.
+
     Raises:
         one of ERRORS: it is of another format, is damaged, or has more than `dlio.dataset.schema.MAX_PIXELS` pixels.
     """
-    return Image.open(io.BytesIO(data), formats=FORMATS)
+    return Image.open(io.BytesIO(restored(data)), formats=FORMATS)
 
 
 def reason(error: BaseException) -> str:

@@ -31,7 +31,7 @@ from msgspec.structs import astuple
 from dlio.dataset import json_lines, seal
 from dlio.dataset.location import NAME, folder_of, named_in, shards_in
 from dlio.dataset.schema import Schema
-from dlio.dataset.shard import Count, CropReady, File, Part, Shard, checked, whole_number
+from dlio.dataset.shard import Count, CropReady, DecodeReady, File, Part, Shard, checked, whole_number
 from dlio.errors import DataError, ManifestError, StorageError
 from dlio.io import files
 from dlio.io.sizes import counted, format_size
@@ -43,6 +43,7 @@ __all__ = [
     "PARTIAL_NAME",
     "VERSION",
     "CropReady",
+    "DecodeReady",
     "File",
     "Manifest",
     "Part",
@@ -110,6 +111,11 @@ class Manifest:
         if self.node is None:
             return self.shards
         return tuple(shard for shard in self.shards if not shard.nodes or self.node in shard.nodes)
+
+    @property
+    def decode_ready(self) -> DecodeReady:
+        """The numbers of decode-ready records in all shards."""
+        return sum((shard.decode_ready for shard in self.shards if shard.decode_ready is not None), DecodeReady())
 
     @property
     def class_names(self) -> tuple[str, ...]:

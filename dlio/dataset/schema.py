@@ -251,15 +251,29 @@ class Schema(Mapping[str, Field]):
 IMAGE_CLASSIFICATION = Schema.of({"image": "bytes", "label": "int64"})
 
 
+#: The format of a record of `--decode-ready`, which no other program reads, and how its bytes begin.
+DECODE_READY = "decode-ready JPEG"
+DECODE_READY_START = b"\x8aDRJ"
+
+
 @dataclass(frozen=True, slots=True)
 class ImageInfo:
-    """An encoded image's header: format as Pillow spells it, size in pixels, number of colour channels."""
+    """An encoded image's header.
+
+    Attributes:
+        format: as Pillow spells it, or DECODE_READY.
+        height, width: in pixels.
+        channels: of colour.
+        crop_ready: whether crops can be cut out of it; set by the compiled core.
+        was_progressive: whether it is decode-ready, and was a progressive JPEG: it comes back as a baseline one.
+    """
 
     format: str
     height: int
     width: int
     channels: int
-    crop_ready: bool = False  # whether crops can be cut out of it; set by the compiled core
+    crop_ready: bool = False
+    was_progressive: bool = False
 
 
 @dataclass(frozen=True, slots=True)

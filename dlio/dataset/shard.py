@@ -87,6 +87,23 @@ class CropReady:
         return CropReady(self.ready + other.ready, self.rewritten + other.rewritten, self.kept + other.kept)
 
 
+@dataclass(frozen=True, slots=True)
+class DecodeReady:
+    """How many images of a shard are decode-ready records, which only dlio reads.
+
+    Attributes:
+        records: as many; crops can be cut out of them, so they count as crop-ready, too.
+        progressive: those made of progressive JPEGs, which come back as baseline JPEGs of the same coefficients.
+    """
+
+    records: Count = 0
+    progressive: Count = 0
+
+    def __add__(self, other: DecodeReady) -> DecodeReady:
+        """Returns the counts of both."""
+        return DecodeReady(self.records + other.records, self.progressive + other.progressive)
+
+
 class Shard(_Record, frozen=True, gc=False, omit_defaults=True):
     """A group of samples stored together.
 
@@ -99,6 +116,7 @@ class Shard(_Record, frozen=True, gc=False, omit_defaults=True):
         crop_ready: counts of images that are ready for crops, rewritten, and kept; None if the packer did not count.
         inputs: identifies the state of its inputs; '' if unknown.
         part: which of its records are in the data set; None if all of them are.
+        decode_ready: counts of decode-ready records; None if there are none and none was asked for.
     """
 
     name: str = msgspec.field(name="shard")
@@ -109,6 +127,7 @@ class Shard(_Record, frozen=True, gc=False, omit_defaults=True):
     crop_ready: CropReady | None = None
     inputs: str = ""
     part: Part | None = None
+    decode_ready: DecodeReady | None = None
 
     @property
     def num_records(self) -> int:

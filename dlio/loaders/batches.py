@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlio.codecs import decoders, pillow
+from dlio.codecs import decode_ready, decoders, pillow
 from dlio.codecs.orientation import AS_STORED, orientation_of, turned_size
 from dlio.codecs.pictures import Picture
 from dlio.dataset.schema import Schema
@@ -122,6 +122,9 @@ def fill(
             continue
         elif name == LABEL and isinstance(column, np.ndarray):
             column[rows] = _labels(samples, columns[name], column.dtype, indices)
+        elif name in samples.schema and samples.schema[name].dtype == "bytes":
+            column[rows], broken = _leaving(samples, columns[name], indices)
+            damaged |= broken
         else:
             column[rows] = columns[name]
     return [start + row for row in _replace(batch, rows, damaged)]
@@ -136,6 +139,23 @@ def mix(samples: PackedSamples, batch: Batch, indices: Sequence[int] | Indices, 
         images = decoders.channels_last(batch[IMAGE], samples.output_size)
         keys = derive_each(key, np.asarray(indices, dtype=np.int64))
         mix_batches(samples.transform, images, batch[LABEL], keys)
+
+
+def _leaving(samples: PackedSamples, values: Any, indices: Sequence[int] | Indices) -> tuple[Any, Damages]:
+    """Returns values that are not decoded here, with JPEGs for decode-ready records, and the damages by row."""
+    damaged: Damages = {}
+    leaving = list(values)
+    for row, value in enumerate(values):
+        try:
+            leaving[row] = _viewed(decode_ready.restored(value))
+        except DataError as error:
+            damaged[row] = samples.damage(int(indices[row]), str(error))
+            samples.skips.note(damaged[row])
+    return leaving, damaged
+
+
+def _viewed(value: Any) -> Any:
+    return memoryview(value) if isinstance(value, bytes) else value
 
 
 def _labels(samples: PackedSamples, values: Any, dtype: npt.DTypeLike, indices: Sequence[int] | Indices) -> Any:

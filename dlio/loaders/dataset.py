@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from dlio.codecs.decode_ready import check_core
 from dlio.dataset.schema import Array, Sample
 from dlio.errors import CorruptRecordError, UsageError
 from dlio.images import Transform, Transforms, composed
@@ -66,6 +67,7 @@ class PackedSamples:
         Raises:
             ManifestError: the folder holds no data set.
             StorageError: it cannot be read, or there is no room in the cache.
+            MissingPackageError: it has decode-ready records, and this installation cannot read them.
             UsageError: `transform` is not a transform, samples have no field `image`, or one that may move or not, or
                 one that cannot be mixed; a name of `fields` is none; or the data sets of a mixture differ in fields,
                 classes or label offset.
@@ -79,6 +81,8 @@ class PackedSamples:
         self.transform, self.upright = transform, upright
         self._useless_hints = self._spared = 0
         where = self.manifest.root
+        if self.manifest.decode_ready.records:
+            check_core()
         self.schema = narrowed(self.manifest.schema, fields, where)
         if transform is not None and IMAGE not in self.schema:
             raise UsageError(f"{where} has no field 'image' to transform, only {sorted(self.schema)}")

@@ -243,8 +243,11 @@ class Loader(Generic[B]):
 
     def verdict(self) -> str:
         """Returns one line on the latest iteration: how long the trainer waited, why, and what to change."""
-        ready = any(shard.crop_ready for shard in self.source.samples.manifest.shards)
-        return verdict(self.stats(), num_cores_of_rank(), crop_ready=ready)
+        manifest = self.source.samples.manifest
+        faster = "" if manifest.decode_ready.records else "--decode-ready"
+        if faster and not any(shard.crop_ready for shard in manifest.shards):
+            faster = "--crop-ready or --decode-ready"
+        return verdict(self.stats(), num_cores_of_rank(), faster=faster)
 
     def _watched(self, batches: Generator[C, None, None], epoch: int) -> Generator[C, None, None]:
         self._running[batches] = epoch

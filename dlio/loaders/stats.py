@@ -75,13 +75,13 @@ def figures(
     return {name: counted.get(name, 0.0) for name in _SECONDS} | counts | away | waited
 
 
-def verdict(stats: Mapping[str, float], num_cores: int, *, crop_ready: bool = False) -> str:
+def verdict(stats: Mapping[str, float], num_cores: int, *, faster: str = "--crop-ready or --decode-ready") -> str:
     """Returns one line: how long the trainer waited for batches, why, and what to change.
 
     Args:
         stats: as `Loader.stats` returns them.
         num_cores: the number of cores that this process may use.
-        crop_ready: whether the data set was packed with --crop-ready.
+        faster: the options of `dlio pack` by which its images would decode faster; "" if there is none.
     """
     epoch_seconds = stats["epoch_seconds"]
     waited = stats["wait_seconds"] / epoch_seconds if epoch_seconds else 0.0
@@ -99,7 +99,7 @@ def verdict(stats: Mapping[str, float], num_cores: int, *, crop_ready: bool = Fa
         "read": ["stage to local storage, or shuffle by a Window"],
         "source": ["later epochs read what is staged by then, or stage before the job: dlio stage --background"],
         "peer": ["keep more on each node, or take a faster network: DLIO_INTERFACE"],
-        "decode": ["pack smaller images"] if crop_ready else ["pack with --crop-ready, or smaller images"],
+        "decode": [f"pack with {faster}, or smaller images" if faster else "pack smaller images"],
         "collate": ["leave collate_fn out"],
     }[busiest]
     threads = "no threads" if not num_threads else f"{num_threads} thread{'s' * (num_threads > 1)}"

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 
+from dlio.codecs.decode_ready import check_core
 from dlio.dataset.apart import paths_of
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.remote import load
-from dlio.errors import SourceError
+from dlio.errors import SourceError, UsageError
 from dlio.images import RandomResizedCrop, Transform
 from dlio.io import files
 from dlio.io.filesystems import filesystem_of, local_folders
@@ -21,6 +22,8 @@ from dlio.io.sizes import format_size
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.sampling.rank import num_cores_of_rank
 from dlio.look.measure import loading, storage
+from dlio.look.measure.windows import Windows
+from dlio.look.measure.windows import windows as measure_windows
 from dlio.stage import measured
 from dlio.targets import IMAGE, leave_unknown
 
@@ -44,6 +47,7 @@ class Measured:
         loader_rates: samples per second by the number of threads.
         local: the local folder; "" if this node has none.
         rates: the file that holds the rates of storage from now on; "" if too little was read to know any.
+        windows: what decode-ready records would give; None unless asked for.
     """
 
     num_samples: int
@@ -55,6 +59,7 @@ class Measured:
     loader_rates: dict[int, float]
     local: str
     rates: str
+    windows: Windows | None = None
 
     @property
     def num_threads(self) -> int:
@@ -63,8 +68,9 @@ class Measured:
         return min(count for count, rate in self.loader_rates.items() if rate >= _GOOD_SHARE * best)
 
     def verdict(self) -> list[str]:
-        """Returns the conclusions in sentences: the threads, the bottleneck, and whether staging pays."""
-        return [self._threads(), self._bound(), self._staging()]
+        """Returns the conclusions in sentences: the threads, the bottleneck, whether staging and --decode-ready pay."""
+        found = [self._threads(), self._bound(), self._staging()]
+        return found if self.windows is None else [*found, self.windows.verdict()]
 
     def _threads(self) -> str:
         rate = self.loader_rates[self.num_threads]
@@ -101,6 +107,7 @@ def bench(
     dest: str | Path | None = None,
     *,
     transform: Transform | None = None,
+    decode_ready: bool = False,
     report: Callable[[str, float, str], None] = lambda name, rate, unit: None,
 ) -> Measured:
     """Measures how fast this machine reads, decodes and loads a data set; takes some seconds a rate, and a local file.
@@ -111,25 +118,33 @@ def bench(
         dataset: the folder or URL of a packed data set, or its manifest. The rate of a URL is not kept.
         dest: the local folder to measure; by default the first that `stage` would look at.
         transform: of the images; by default a random crop of 224 x 224 pixels.
+        decode_ready: also measure what `dlio pack --decode-ready` would give, on a sample of the data set's own images.
         report: called with each measurement: its name, its rate, and the unit.
 
     Raises:
         SourceError: there are no samples.
+        UsageError, MissingPackageError: `decode_ready` needs images, and the core's decoder of JPEGs.
         ManifestError, CorruptRecordError, StorageError: it cannot be read, or the local folder not written.
     """
     manifest = dataset if isinstance(dataset, Manifest) else load(dataset)
     if not manifest.num_samples:
         raise SourceError(f"{manifest.root} has no samples: give a data set that has some")
+    if decode_ready and not _has_images(manifest):
+        raise UsageError(f"--decode-ready is for images, and {manifest.root} has the fields {sorted(manifest.schema)}")
+    if decode_ready:
+        check_core()
     local = Path(dest) if dest is not None else next((folder for _, folder in local_folders()), None)
     source_rate, write_rate, read_rate = _storage(manifest, local, report)
     transform = transform or _USUAL
-    loader_rates = {}
+    loader_rates, windows = {}, None
     with _here(manifest, local) as here:
         decode_rate = _decode_rate(here, transform)
         report("decode, 1 thread", decode_rate, "images/s")
         for count, rate in _loader_rates(here, transform):
             loader_rates[count] = rate
             report(f"loader, {count} thread{'s' * (count > 1)}", rate, "samples/s")
+        if decode_ready:
+            windows = _windows(here, transform, report)
     return Measured(
         manifest.num_samples,
         manifest.num_bytes,
@@ -140,6 +155,7 @@ def bench(
         loader_rates,
         "" if local is None else str(local),
         _kept(manifest, source_rate, local, write_rate),
+        windows,
     )
 
 
@@ -201,6 +217,14 @@ def _decode_rate(manifest: Manifest, transform: Transform) -> float:
         return 0.0
     with closing(PackedSamples(manifest)) as samples:
         return loading.decode_rate(samples, transform)
+
+
+def _windows(manifest: Manifest, transform: Transform, report: Callable[[str, float, str], None]) -> Windows:
+    with closing(PackedSamples(manifest)) as samples:
+        found = measure_windows(samples, transform)
+    for form, milliseconds in found.milliseconds.items():
+        report(f"window, {form}", 1e3 / milliseconds, "images/s")
+    return found
 
 
 def _loader_rates(manifest: Manifest, transform: Transform) -> Iterator[tuple[int, float]]:

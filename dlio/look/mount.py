@@ -40,13 +40,17 @@ class Mount:
         """Returns the mount of a data set: of its staged copy on this node, if there is one.
 
         Raises:
-            UsageError: its format is another, it is at a URL, or it has parts of shards or too many.
+            UsageError: its format is another, it is at a URL, its images are decode-ready, or it has parts of shards or
+                too many.
             ManifestError, StorageError: it cannot be read.
         """
         manifest = load(dataset)
         if manifest.format != "squashfs":
             advice = f"dlio convert {shlex.quote(str(dataset))} OUT --format squashfs"
             raise UsageError(f"{dataset} is of the format {manifest.format}, which no program can mount: {advice}")
+        if manifest.decode_ready.records:
+            advice = f"dlio convert {shlex.quote(str(dataset))} OUT --format squashfs --jpeg"
+            raise UsageError(f"{dataset} has decode-ready records, which only dlio can read: {advice}")
         if any(shard.part is not None for shard in manifest.shards):
             advice = f"dlio convert {shlex.quote(str(dataset))} OUT --format squashfs"
             raise UsageError(f"{dataset} has parts of shards only, which cannot be mounted without the rest: {advice}")

@@ -7,12 +7,14 @@ from contextlib import closing
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
 from dlio.codecs import decoders
+from dlio.codecs.decode_ready import restored
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.remote import load
 from dlio.errors import DataError, UsageError
@@ -35,7 +37,8 @@ class Shown:
         label: its class, or its label as text; "" without one.
         num_bytes: of the image; 0 if there is none.
         about: its encoding and size, such as "JPEG, 500 x 375".
-        picture: the image as it is stored: encoded, or pixels of shape (height, width, channels); None without one.
+        picture: the image as it is stored, a decode-ready record as its JPEG: encoded, or pixels of shape (height,
+            width, channels); None without one.
     """
 
     number: int
@@ -79,7 +82,7 @@ def show(
             except IndexError as error:
                 raise UsageError(str(error)) from None
             (sample,) = samples.read([number])
-            picture = image_of(sample)
+            picture = _as_others_read_it(image_of(sample))
             size = 0 if picture is None else len(picture) if isinstance(picture, bytes) else picture.nbytes
             label = classes.name_of(samples, number)
             yield Shown(number, sample.key, label, size, _about(picture), picture)
@@ -90,6 +93,14 @@ def _chosen(samples: PackedSamples, class_: str | None, count: int) -> list[int]
         return [int(number) for number in spread(len(samples), count)] if len(samples) else []
     members = classes.members(samples, class_)
     return [members[index] for index in spread(len(members), count)] if members else []
+
+
+def _as_others_read_it(picture: bytes | npt.NDArray[np.uint8] | None) -> bytes | npt.NDArray[np.uint8] | None:
+    """Returns the JPEG of a decode-ready record, if that is whole; anything else as it is."""
+    try:
+        return cast(bytes, restored(picture)) if isinstance(picture, bytes) else picture
+    except DataError:
+        return picture
 
 
 def _about(picture: bytes | npt.NDArray[np.uint8] | None) -> str:

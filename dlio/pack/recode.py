@@ -1,4 +1,4 @@
-"""Changing images while they are packed: orientation, size, crop, colour mode, encoding, and crop-ready JPEGs.
+"""Changing images while they are packed: orientation, size, crop, colour mode, encoding, and how fast JPEGs decode.
 
 An image that already has the wanted properties keeps its bytes, so packing twice loses nothing. One that is encoded
 again keeps its EXIF orientation, so that it trains as the original.
@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from dlio import native
 from dlio.codecs import jpeg
+from dlio.codecs.decode_ready import restored
 from dlio.codecs.orientation import AS_STORED, exif_of, turn_image, turned_size, with_orientation
-from dlio.dataset.schema import ImageInfo, Schema
-from dlio.errors import SourceError, UsageError
+from dlio.dataset.schema import DECODE_READY, ImageInfo, Schema
+from dlio.errors import DataError, SourceError, UsageError
 from dlio.pack import upright
 from dlio.pack.inspect.image_header import decode_image, inspect_image
 
@@ -46,10 +47,14 @@ class Recode:
         crop_ready: whether JPEGs are rewritten, without loss, so that `dlio.images` can decode only a crop.
         check: what of an image must be good: `head`, and its end; or `decode`, all of it.
         upright: whether pixels are turned as their EXIF orientation says.
+        decode_ready: whether JPEGs become records that decode in less time, which only dlio reads; those that would not
+            come back become crop-ready.
+        jpeg: whether decode-ready records become the JPEGs that they were made of, as they do before any change.
 
     Raises:
-        UsageError: a number is out of range, or a word is unknown.
-        MissingPackageError: `crop_ready` needs the core's decoder of JPEGs, which this installation lacks.
+        UsageError: a number is out of range, a word is unknown, or options contradict each other.
+        MissingPackageError: `crop_ready`, `decode_ready` and `jpeg` need the core's decoder of JPEGs, which this
+            installation lacks.
     """
 
     resize: int | None = None
@@ -60,6 +65,8 @@ class Recode:
     crop_ready: bool = False
     check: str = "head"
     upright: bool = False
+    decode_ready: bool = False
+    jpeg: bool = False
 
     def __post_init__(self) -> None:
         if self.resize is not None and not 1 <= self.resize <= 1 << 14:
@@ -70,10 +77,24 @@ class Recode:
             raise UsageError(f"color must be one of {COLORS} and encoding one of {ENCODINGS}")
         if self.check not in CHECKS:
             raise UsageError(f"check must be one of {CHECKS}, found {self.check!r}")
-        if self.crop_ready and self.encoding == "png":
-            raise UsageError("--crop-ready is for JPEGs, and --encoding png makes PNGs: leave out one of the two")
-        if self.crop_ready and not native.decodes_jpeg:
-            raise native.missing("making JPEGs crop-ready")
+        self._check_made()
+
+    def _check_made(self) -> None:
+        """Raises the error of `crop_ready`, `decode_ready` or `jpeg` that cannot be."""
+        asked = "--decode-ready" if self.decode_ready else "--crop-ready"
+        if self.makes_ready and self.encoding == "png":
+            raise UsageError(f"{asked} is for JPEGs, and --encoding png makes PNGs: leave out one of the two")
+        if self.decode_ready and self.jpeg:
+            raise UsageError("--jpeg makes JPEGs of decode-ready records: leave out --decode-ready")
+        if (self.makes_ready or self.jpeg) and not native.decodes_jpeg:
+            raise native.missing(
+                "making JPEGs crop-ready" if asked == "--crop-ready" else "making decode-ready records"
+            )
+
+    @property
+    def makes_ready(self) -> bool:
+        """True if JPEGs become crop-ready or decode-ready."""
+        return self.crop_ready or self.decode_ready
 
     @property
     def changes_pixels(self) -> bool:
@@ -99,24 +120,45 @@ class Recode:
             )
 
     def apply(self, data: bytes, info: ImageInfo) -> tuple[bytes, ImageInfo, bool]:
-        """Returns the image to pack, its header, and whether it was rewritten to be crop-ready.
+        """Returns the image to pack, its header, and whether it was rewritten to be crop-ready or decode-ready.
 
         Raises:
             SourceError: it cannot be decoded, or its mode cannot be encoded.
         """
         if self.check == "decode":
             decode_image(data)
+        if info.format == DECODE_READY and not self._keeps_records:
+            data = self.restored(data)
+            info = inspect_image(data)
         if self.changes_pixels:
             turned = upright.orientation(data)
             if (self.upright and turned != AS_STORED) or not self._is_done(info):
                 data = self._encode(data, info, turned)
                 info = inspect_image(data)
-        if not (self.crop_ready and info.format == "JPEG"):
+        if not (self.makes_ready and info.format == "JPEG"):
             return data, info, False
+        if self.decode_ready and (record := native.to_planes(data)) is not None:
+            return record, inspect_image(record), True
         ready = native.make_crop_ready(data)
         if ready == data:
             return data, info, False
         return ready, replace(info, crop_ready=True), True
+
+    @property
+    def _keeps_records(self) -> bool:
+        """True if decode-ready records are packed as they are."""
+        return not (self.jpeg or self.changes_pixels or (self.crop_ready and not self.decode_ready))
+
+    def restored(self, value: Any) -> Any:
+        """Returns the JPEG that a decode-ready record, or each of a list, was made of; any other value as it is.
+
+        Raises:
+            SourceError: a record is damaged.
+        """
+        try:
+            return restored(value)
+        except DataError as error:
+            raise SourceError(str(error)) from None
 
     def _is_done(self, info: ImageInfo) -> bool:
         size = info.height, info.width

@@ -94,7 +94,7 @@ def make_plan(source: Source, request: PackRequest) -> PackPlan:
     _check_some(source, listing)
     listing = check_indices(offset_labels(listing, request.label_offset))
     _check_some(source, listing)
-    if recode != KEEP and not listing.image_fields:
+    if recode != KEEP and not listing.image_fields and not recode.jpeg:
         raise UsageError(f"{source.path} has no encoded images that could be changed: {listing.schema.types()}")
     if request.seed is not None and listing.in_order:
         raise UsageError(f"{source.path}: its rows are read in order: pack without --shuffle; the loaders shuffle")

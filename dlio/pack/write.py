@@ -224,10 +224,16 @@ class OpenShard:
         self.writer.close()
         self._open_file(self._aside / f"{self._name}{sample_table.SUFFIX}").write(table)
         self.close()
-        crop_ready = written.crop_ready()
-        counted = crop_ready if crop_ready.ready > 0 or recode.crop_ready else None
-        skipped = tuple(written.skipped)
-        return Shard(self._name, len(written.table), self._entries(), skipped, (), counted, inputs)
+        crop_ready, decode_ready = written.crop_ready(), written.decode_ready()
+        return Shard(
+            self._name,
+            len(written.table),
+            self._entries(),
+            tuple(written.skipped),
+            crop_ready=crop_ready if crop_ready.ready > 0 or recode.makes_ready else None,
+            inputs=inputs,
+            decode_ready=decode_ready if decode_ready.records > 0 or recode.decode_ready else None,
+        )
 
     def _entries(self) -> tuple[File, ...]:
         """Returns the files, the records first; those that other libraries wrote are read for their digest."""

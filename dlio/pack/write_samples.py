@@ -10,10 +10,10 @@ from operator import attrgetter
 
 import numpy as np
 
-from dlio.dataset.manifest import CropReady
+from dlio.dataset.manifest import CropReady, DecodeReady
 from dlio.dataset.sample_group import SampleGroup
 from dlio.dataset.sample_table import SampleTableBuilder
-from dlio.dataset.schema import Sample, Schema
+from dlio.dataset.schema import DECODE_READY, ImageInfo, Sample, Schema
 from dlio.errors import SchemaError, SourceError
 from dlio.formats import GroupWriter, Writer
 from dlio.pack.inside import EVERY, Counts
@@ -22,9 +22,9 @@ from dlio.pack.listing.base import GroupReader, Listing, SeveralReader, Source
 from dlio.pack.recode import KEEP, Recode
 from dlio.pack.upright import with_turned_targets
 
-_Image = tuple[bool, bool]  # whether it is crop-ready, and whether it was rewritten for that
-_is_ready = attrgetter("crop_ready")
-_AS_IT_IS = {is_ready: ((is_ready, False),) for is_ready in (False, True)}
+_Kind = tuple[bool, str, bool]
+_Image = tuple[_Kind, bool]  # what is counted of its header, and whether it was rewritten to be crop- or decode-ready
+_kind: Callable[[ImageInfo], _Kind] = attrgetter("crop_ready", "format", "was_progressive")
 
 
 def write_samples(
@@ -116,14 +116,20 @@ class WrittenSamples:
     def add(self, group: SampleGroup) -> None:
         """Adds a group of images that were written as they are."""
         self.table.extend(group)
-        for is_ready, count in Counter(map(_is_ready, group.image_infos)).items():
-            self.images[is_ready, False] += count
+        for kind, count in Counter(map(_kind, group.image_infos)).items():
+            self.images[kind, False] += count
 
     def crop_ready(self) -> CropReady:
         """Returns the numbers of crop-ready images."""
-        ready = sum(count for (ready, _), count in self.images.items() if ready)
+        ready = sum(count for ((ready, _, _), _), count in self.images.items() if ready)
         rewritten = sum(count for (_, rewritten), count in self.images.items() if rewritten)
         return CropReady(ready, rewritten, self.images.total() - rewritten)
+
+    def decode_ready(self) -> DecodeReady:
+        """Returns the numbers of decode-ready records."""
+        counts = [(kind, count) for (kind, _), count in self.images.items()]
+        records = sum(count for (_, form, _), count in counts if form == DECODE_READY)
+        return DecodeReady(records, sum(count for (_, _, was_progressive), count in counts if was_progressive))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +179,7 @@ class Preparing:
             if self.only_image is None:
                 return self._recoded(sample)
             info = inspect_image(sample.fields[self.only_image])
-            return Sample(sample.key, sample.fields, info), _AS_IT_IS[info.crop_ready]
+            return Sample(sample.key, sample.fields, info), ((_kind(info), False),)
         except SourceError as error:
             if self.skip_bad:
                 raise
@@ -183,13 +189,14 @@ class Preparing:
     def _recoded(self, sample: Sample) -> tuple[Sample, Sequence[_Image]]:
         fields, info, recode = dict(sample.fields), sample.image_info, self.recode
         images: list[_Image] = []
+        fields = {name: recode.restored(value) for name, value in fields.items()} if recode.jpeg else fields
         fields = with_turned_targets(fields, self.schema) if recode.upright else fields
         for name in self.image_fields:
             if isinstance(fields[name], list):
                 recoded = [recode.apply(image, inspect_image(image)) for image in fields[name]]
                 fields[name] = [image for image, _, _ in recoded]
-                images += [(info.crop_ready, rewritten) for _, info, rewritten in recoded]
+                images += [(_kind(info), rewritten) for _, info, rewritten in recoded]
             else:
                 fields[name], info, rewritten = recode.apply(fields[name], inspect_image(fields[name]))
-                images.append((info.crop_ready, rewritten))
+                images.append((_kind(info), rewritten))
         return Sample(sample.key, fields, info if len(self.image_fields) < 2 else None), images

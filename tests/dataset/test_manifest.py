@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from dlio.dataset import json_lines
 from dlio.dataset import manifest as manifests
-from dlio.dataset.manifest import CropReady, File, Manifest, Part, Shard
+from dlio.dataset.manifest import CropReady, DecodeReady, File, Manifest, Part, Shard
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Schema
 from dlio.dataset.shard import checked
 from dlio.errors import ManifestError, StorageError
@@ -42,6 +42,7 @@ SHARDS = st.builds(
     inputs=TEXT,
     nodes=st.lists(st.integers(0, 9), max_size=3).map(tuple),
     crop_ready=st.none() | st.builds(CropReady, st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)),
+    decode_ready=st.none() | st.builds(DecodeReady, st.integers(0, 9), st.integers(0, 9)),
 )
 OTHER_SCHEMA = Schema.of({"frames": "bytes[]", "box": "float32[?,4]"}, ("a", "é"), -1)
 SCHEMAS = st.sampled_from([IMAGE_CLASSIFICATION, OTHER_SCHEMA])

@@ -79,11 +79,11 @@ def test_the_verdict_names_the_busiest_stage_and_what_to_do():
     stats = {"epoch_seconds": 10.0, "wait_seconds": 3.1, "num_workers": 2, "collate_seconds": 0.1}
     decoding = verdict(stats | {"read_seconds": 1.0, "decode_seconds": 18.0}, num_cores=16)
     assert decoding == (
-        "the trainer waited 31% of 10.0 s: decode-bound, 2 threads; use 3 threads, or pack with --crop-ready, "
-        "or smaller images"
+        "the trainer waited 31% of 10.0 s: decode-bound, 2 threads; use 3 threads, or pack with --crop-ready "
+        "or --decode-ready, or smaller images"
     )
     one = stats | {"num_workers": 1, "read_seconds": 1.0, "decode_seconds": 9.0}
-    assert verdict(one, num_cores=1, crop_ready=True).endswith("decode-bound, 1 thread; pack smaller images")
+    assert verdict(one, num_cores=1, faster="").endswith("decode-bound, 1 thread; pack smaller images")
     assert "decode-bound, no threads; use 2 threads, or" in verdict(one | {"num_workers": 0}, num_cores=2)
     reading = verdict(stats | {"read_seconds": 18.0, "decode_seconds": 1.0}, num_cores=2)
     assert "read-bound" in reading and "threads," not in reading

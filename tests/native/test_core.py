@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+import dlio
 from dlio.cli import main
 from dlio.dataset.schema import MAX_PIXELS
 from dlio.native import _core, _jpeg
+from dlio.pack.recode import Recode
 from tests.helpers.images import make_image_folder
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +34,17 @@ except errors.MissingPackageError as error:
 report["crop_ready"] = cli.main(["pack", folder, folder + "-1", "--format", "recordio", "--crop-ready", "--quiet"])
 report["pack"] = cli.main(["pack", folder, folder + "-2", "--format", "recordio", "--quiet", "--workers", "1"])
 report["verify"] = cli.main(["verify", folder + "-2", "--decode", "--quiet", "--workers", "1"])
+ready = sys.argv[2]
+report["make"] = cli.main(["pack", folder, folder + "-3", "--decode-ready", "--quiet"])
+report["whole"] = cli.main(["verify", ready, "--quiet", "--workers", "1"])
+report["read"] = [
+    cli.main(words)
+    for words in (
+        ["verify", ready, "--decode", "--quiet", "--workers", "1"],
+        ["convert", ready, folder + "-4", "--engine", "serial", "--quiet"],
+        ["show", ready, "--quiet"],
+    )
+]
 print(json.dumps(report))
 """
 
@@ -80,12 +93,13 @@ def test_without_libraries_that_load_pillow_decodes(tmp_path: Path) -> None:
     if b"libjpeg.so." not in Path(_jpeg.__file__).read_bytes():
         pytest.skip("this core brings libjpeg along, as wheels do")
     make_image_folder(tmp_path / "photos", {"a": 2}, "JPEG")
+    dlio.pack(tmp_path / "photos", tmp_path / "ready", recode=Recode(decode_ready=True), engine="serial")
     (tmp_path / "lib").mkdir()
     for name in ("libjpeg.so.62", "libjpeg.so.8", "libdeflate.so.0"):
         (tmp_path / "lib" / name).write_bytes(b"no library")
     environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path / "lib")}
     run = subprocess.run(
-        [sys.executable, "-c", _UNLOADABLE, str(tmp_path / "photos")],
+        [sys.executable, "-c", _UNLOADABLE, str(tmp_path / "photos"), str(tmp_path / "ready")],
         cwd=ROOT, env=environment, capture_output=True, text=True, check=True, timeout=120,
     )  # fmt: skip
     report = json.loads(run.stdout.splitlines()[-1])
@@ -97,4 +111,6 @@ def test_without_libraries_that_load_pillow_decodes(tmp_path: Path) -> None:
     assert "libjpeg.so" in report["decode"] and "apt-get install libjpeg62-turbo-dev g++" in report["decode"]
     assert (report["crop_ready"], report["pack"], report["verify"]) == (5, 0, 0)
     assert "making JPEGs crop-ready needs the compiled core's decoder of JPEGs" in run.stderr
+    assert (report["make"], report["whole"], report["read"]) == (5, 0, [5, 5, 5])
+    assert run.stderr.count("reading decode-ready records needs the compiled core's decoder of JPEGs") == 3
     assert main(["verify", str(tmp_path / "photos-2"), "--quiet"]) == 0

@@ -15,6 +15,7 @@ import torch
 from torch.utils.data import ConcatDataset, Dataset, Subset
 
 from dlio.codecs import decoders
+from dlio.codecs.decode_ready import restored
 from dlio.dataset.manifest import in_a_line
 from dlio.dataset.schema import Array, Sample
 from dlio.errors import DataError, UsageError
@@ -209,7 +210,10 @@ class PackedDataset(Dataset[Any]):
             return self.transform(image) if callable(self.transform) else image
         if name == LABEL and self.packed.schema[name].is_fixed:
             return _value(torch.from_numpy(self.packed.class_indices(np.asarray(value))[None]), 0)
-        return _tensor(value)
+        try:
+            return _tensor(restored(value))
+        except DataError as error:
+            raise self.packed.damage(int(index), str(error)) from error
 
     def _item(self, fields: dict[str, Any]) -> Item:
         if LABEL in fields and self.target_transform is not None:

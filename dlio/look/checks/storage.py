@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
+from dlio.codecs.decode_ready import check_core
 from dlio.codecs.orientation import AS_STORED
 from dlio.dataset.apart import files_here
 from dlio.dataset.manifest import Manifest
@@ -118,8 +119,10 @@ def data_set(path: str | Path, check: str) -> Iterator[Finding]:
 
 
 def _shards(manifest: Manifest, check: str) -> Iterator[Finding]:
-    """Opens the first shard, which needs its format's package."""
+    """Opens the first shard, which needs its format's package, and of decode-ready records the core."""
     try:
+        if manifest.decode_ready.records:
+            check_core()
         if manifest.shards_here:
             ShardReader(manifest, manifest.shards_here[0]).close()
     except DlioError as error:
@@ -130,7 +133,7 @@ def _shards(manifest: Manifest, check: str) -> Iterator[Finding]:
 def _turned(manifest: Manifest, check: str, most: int) -> Iterator[Finding]:
     """Reads some images, spread evenly, and counts those that EXIF turns; damage is for `dlio verify`."""
     count = turned = 0
-    with closing(PackedSamples(manifest)) as samples, suppress(DlioError):
+    with suppress(DlioError), closing(PackedSamples(manifest)) as samples:
         for number in spread(len(samples), most if IMAGE in manifest.schema else 0).tolist():
             image = samples.read([number])[0].fields[IMAGE]
             count += 1

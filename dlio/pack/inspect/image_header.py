@@ -12,9 +12,11 @@ import warnings
 import zlib
 from functools import lru_cache
 
+from dlio import native
 from dlio.codecs import jpeg, png
+from dlio.codecs.decode_ready import is_record
 from dlio.dataset.sample_group import Pieces
-from dlio.dataset.schema import MAX_PIXELS, ImageInfo
+from dlio.dataset.schema import DECODE_READY, MAX_PIXELS, ImageInfo
 from dlio.errors import DataError, SourceError
 
 _PNG_BYTES = 33  # the signature and the first chunk
@@ -52,6 +54,8 @@ def inspect_image(data: bytes) -> ImageInfo:
         return _png(data)
     if data.startswith(jpeg.START):
         return _bounded(_jpeg_by_core(data) or _jpeg(data))
+    if is_record(data):
+        return _bounded(_record(data))
     return _bounded(_other(data))
 
 
@@ -82,6 +86,17 @@ def _jpeg_by_core(data: bytes) -> ImageInfo | None:
     except DataError as error:
         raise SourceError(str(error)) from None
     return found and _info("JPEG", found.height, found.width, found.components, found.crop_ready)
+
+
+def _record(data: bytes) -> ImageInfo:
+    try:
+        found = jpeg.probe(data)
+    except DataError as error:
+        raise SourceError(str(error)) from None
+    if found is None:
+        raise SourceError(f"it is a {DECODE_READY} of a version that this dlio does not read: install a newer one")
+    was_progressive = not native.planes_restores_original(data)
+    return _info(DECODE_READY, found.height, found.width, found.components, True, was_progressive)
 
 
 def _jpeg(data: bytes) -> ImageInfo:

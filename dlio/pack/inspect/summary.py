@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlio.dataset import sample_table
-from dlio.dataset.manifest import CropReady, Manifest
+from dlio.dataset.manifest import CropReady, DecodeReady, Manifest
 from dlio.dataset.sample_table import PartTable, SampleTable
 from dlio.pack.inspect.tables import open_tables
 
@@ -28,12 +28,14 @@ class DatasetSummary:
         class_counts: the number of samples of each class, or of each of several labels; classes without names go by
             their numbers, if they are at most 10,000; empty if unknown.
         crop_ready: the numbers of crop-ready images, of those rewritten for that, and of the others.
+        decode_ready: the numbers of decode-ready records, and of those made of progressive JPEGs.
     """
 
     sample_bytes: dict[str, int]
     shard_bytes: dict[str, int]
     class_counts: dict[str, int]
     crop_ready: CropReady
+    decode_ready: DecodeReady
 
 
 def describe(manifest: Manifest) -> dict[str, Any]:
@@ -79,6 +81,7 @@ def summarise(manifest: Manifest) -> DatasetSummary:
         _percentiles(np.array([shard.num_bytes for shard in manifest.shards])),
         dict(zip(names, np.atleast_1d(counts).tolist(), strict=False)),
         sum((shard.crop_ready for shard in manifest.shards if shard.crop_ready is not None), CropReady()),
+        manifest.decode_ready,
     )
 
 

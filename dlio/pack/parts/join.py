@@ -19,7 +19,7 @@ import numpy as np
 
 from dlio import formats
 from dlio.dataset import sample_table
-from dlio.dataset.manifest import CropReady, File, Shard
+from dlio.dataset.manifest import CropReady, DecodeReady, File, Shard
 from dlio.dataset.sample_table import SampleTable
 from dlio.errors import StorageError
 from dlio.io import files
@@ -85,6 +85,7 @@ def _join(plan: PackPlan, shard: ShardPlan, parts: Sequence[tuple[ShardPlan, Sha
     files.publish_all(file.parent, out, [entry.name for entry in entries])
     lines = [line for _, line in parts]
     counted = [line.crop_ready for line in lines if line.crop_ready is not None]
+    records = [line.decode_ready for line in lines if line.decode_ready is not None]
     return Shard(
         shard.name,
         sum(line.num_samples for line in lines),
@@ -93,6 +94,7 @@ def _join(plan: PackPlan, shard: ShardPlan, parts: Sequence[tuple[ShardPlan, Sha
         (),
         sum(counted, CropReady()) if counted else None,
         plan.inputs.get(shard.name, ""),
+        decode_ready=sum(records, DecodeReady()) if records else None,
     )
 
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dlio
-from dlio.dataset.manifest import NAME
+from dlio.dataset.manifest import NAME, DecodeReady
 from dlio.errors import SourceError, UsageError
 from dlio.pack.listing import image_files
 from dlio.pack.parts import plan
@@ -24,6 +24,7 @@ from dlio.pack.recode import Recode
 from dlio.pack.sources import open_source
 from dlio.pack.sources.imagefolder import ImageFolder
 from dlio.pack.write import ASIDE
+from tests.helpers.decode_ready import needs_core, write_images
 from tests.helpers.packing import content, samples
 from tests.helpers.parts import IMAGE, damage, pack_one
 from tests.helpers.squashfs import loop_mount, needs, squash, squashfuse, unsquashed
@@ -104,6 +105,16 @@ def test_a_convert_gives_the_same_image(photos, tmp_path):
     dlio.pack(photos, tmp_path / "many", num_shards=5, engine="serial")
     pack_one(tmp_path / "many", tmp_path / "out")
     assert (tmp_path / "out" / IMAGE).read_bytes() == (tmp_path / "direct" / IMAGE).read_bytes()
+
+
+@needs_core
+def test_records_of_all_parts_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(plan, "PART_BYTES", 16_000)
+    write_images(tmp_path / "in")
+    dlio.pack(tmp_path / "in", tmp_path / "many", recode=Recode(decode_ready=True), num_shards=3, engine="serial")
+    reported = []
+    found = pack_one(tmp_path / "many", tmp_path / "one", report=reported.append)
+    assert len(reported) > 1 and found.decode_ready == DecodeReady(records=8, progressive=1)
 
 
 def test_several_large_shards_are_written_in_parts(photos, tmp_path, monkeypatch):

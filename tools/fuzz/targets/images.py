@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from dlio.codecs.decode_ready import restored
 from dlio.codecs.decoders import decode_batch, decode_rgb
 from dlio.images import CenterCrop, RandomResizedCrop
-from dlio.native import make_crop_ready
+from dlio.native import make_crop_ready, to_planes
 from dlio.pack.inspect.image_header import decode_image, inspect_image
 from tests.helpers.images import encoded, image
 from tests.native.jpegs import ARITHMETIC, SEPARATE_SCANS, SUBSAMPLINGS, jpeg, of_12_bits, picture
@@ -31,6 +32,7 @@ def check(root: Path, files: Files) -> None:
     decode_image(data)
     whole = decode_rgb(data)
     require(whole.size == (info.width, info.height), "an image has the size that its head tells")
+    require(decode_rgb(restored(data)) == whole, "a decode-ready record has the pixels of the JPEG that leaves dlio")
     out = np.empty((1, 3, *_TRANSFORMS[0].output_size), np.uint8)
     problems = decode_batch([data], _TRANSFORMS[0], np.array([7], np.uint64), out)
     require(not problems, f"what is verified is loaded ({problems})")
@@ -41,6 +43,7 @@ def seeds() -> list[Files]:
     made = [jpeg(40, 33, subsampling, quality=60) for subsampling in SUBSAMPLINGS]
     made += [jpeg(40, 33, progressive=True), make_crop_ready(jpeg(80, 40)), ARITHMETIC, SEPARATE_SCANS]
     made += [of_12_bits(jpeg(40, 33))]
+    made += [record for data in made if (record := to_planes(data)) is not None]
     made += [image(1, "PNG", mode) for mode in ("L", "RGB", "RGBA", "P", "LA", "I;16")]
     made += [image(1, kind) for kind in ("WEBP", "BMP", "TIFF", "PPM", "GIF")] + [image(1, "JPEG", "CMYK")]
     exif = picture(20, 10).getexif()

@@ -1,0 +1,11 @@
+"""As `dlio_keras`, with JPEGs packed by --decode-ready."""
+
+from __future__ import annotations
+
+from benchmarks.loaders.ways import dlio_keras
+from benchmarks.loaders.ways.dlio_decode_ready import TASKS, prepare
+from benchmarks.loaders.ways.dlio_keras import PACKAGES, batches
+
+__all__ = ["NAME", "PACKAGES", "TASKS", "batches", "prepare"]
+
+NAME = f"{dlio_keras.NAME}, decode-ready"
