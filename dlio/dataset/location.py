@@ -74,3 +74,13 @@ def shards_in(folder: Path) -> str:
                     "dlio pack copies them"
                 )
     return ""
+
+
+def unpacked(path: Path) -> str:
+    """Returns as text what to give instead of a path without a data set, and the verb if it may be what to pack."""
+    advice = "give the folder that dlio pack has written"
+    try:
+        may_be_packed = path.is_file() or (path.is_dir() and any(path.iterdir()))
+    except OSError:
+        return advice
+    return f"{advice}; if this is what to pack: dlio pack {path} OUT" if may_be_packed else advice

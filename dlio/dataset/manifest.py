@@ -29,7 +29,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from dlio.dataset import json_lines, seal
-from dlio.dataset.location import NAME, folder_of, named_in, shards_in
+from dlio.dataset.location import NAME, folder_of, named_in, shards_in, unpacked
 from dlio.dataset.schema import Schema
 from dlio.dataset.shard import Count, CropReady, DecodeReady, File, Part, Shard, checked, whole_number
 from dlio.errors import DataError, ManifestError, StorageError
@@ -171,11 +171,11 @@ class Manifest:
             with files.opened_regular(path) as descriptor:
                 return _read(partial(os.read, descriptor), path)
         except StorageError as error:
-            if error.errno != errno.ENOENT:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR):
                 raise
         is_partial = (path.parent / PARTIAL_NAME).exists()
         hint = "it is still being packed: run the same pack command again" if is_partial else ""
-        hint = hint or named_in(path.parent) or shards_in(path.parent) or "give the folder that dlio pack has written"
+        hint = hint or named_in(path.parent) or shards_in(path.parent) or unpacked(path.parent)
         raise ManifestError(f"{path} does not exist; {hint}")
 
     def save(self, root: str | Path) -> Path:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import tomllib
 from dataclasses import fields, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,10 @@ def described(name: str, machine: Machine) -> Machine:
     except StorageError as error:
         if error.errno != errno.ENOENT:
             raise
-        raise UsageError(f"{name!r} is not a machine: expected the path of a file, or {', '.join(names())}") from error
+        close = get_close_matches(name, names(), 1)
+        meant = f": did you mean {close[0]}?" if close else ""
+        known = ", ".join(names())
+        raise UsageError(f"{name!r} is not a machine: expected the path of a file, or {known}{meant}") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not a machine file: {error}") from error
     absent = [key for key in _RATES if key not in found]

@@ -184,12 +184,14 @@ def test_what_is_no_place_or_no_image_files_is_refused(photos, tmp_path, monkeyp
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("")
     packed = dlio.pack(photos, tmp_path / "packed", engine="serial").root
+    np.savez(arrays := tmp_path / "arrays.npz", image=np.zeros((3, 4, 4), np.uint8))
     wrong = [
         ((photos, tmp_path / "full"), "holds 'mine.txt'"),
         ((photos, packed), "holds another data set"),
         ((photos, photos / "index"), "give another --out"),
         ((photos, tmp_path), "give another --out"),
-        ((packed, tmp_path / "out"), "only image files in a folder are indexed in place, not packed"),
+        ((packed, tmp_path / "out"), "packed is a dlio data set already: loaders and verbs take it as it is"),
+        ((arrays, tmp_path / "out"), "only image files in a folder are indexed in place, not npz: pack it"),
     ]
     for words, problem in wrong:
         with pytest.raises(UsageError, match=problem):

@@ -133,3 +133,20 @@ def test_index_names_the_format_that_is_there(wds) -> None:
 def test_a_tar_without_class_folders_is_told_of_webdataset(wds, tmp_path) -> None:
     with pytest.raises(SourceError, match="--source webdataset"):
         dlio.pack(wds / "val-0.tar", tmp_path / "out", engine="serial")
+
+
+@pytest.mark.parametrize("verb", [["info"], ["verify"], ["split", "--fractions", "0.5,0.5"]])
+@pytest.mark.parametrize("name", ["photos", "photos.csv"])
+def test_a_verb_for_data_sets_names_the_one_for_images(verb, name, tmp_path, capfd) -> None:
+    (tmp_path / "photos" / "cat").mkdir(parents=True)
+    (tmp_path / "photos.csv").write_text("path,label")
+    assert cli.main([*verb, str(tmp_path / name)]) == 3
+    told = f"dlio pack has written; if this is what to pack: dlio pack {tmp_path / name} OUT\n"
+    assert capfd.readouterr().err.endswith(told)
+
+
+@pytest.mark.parametrize("name", ["empty", "absent"])
+def test_what_holds_nothing_is_not_to_be_packed(name, tmp_path, capfd) -> None:
+    (tmp_path / "empty").mkdir()
+    assert cli.main(["info", str(tmp_path / name)]) == 3
+    assert capfd.readouterr().err.endswith("does not exist; give the folder that dlio pack has written\n")

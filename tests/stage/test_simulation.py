@@ -169,4 +169,6 @@ def test_a_machine_file_decides_for_auto_and_is_named(dataset: Manifest, tmp_pat
     assert found.chosen.strategy == "broadcast" and str(path) in found.chosen.why
     with pytest.raises(UsageError, match="'mars' is not a machine: expected the path of a file, or abci, "):
         dlio.stage(dataset, tmp_path / "local", machine="mars")
+    with pytest.raises(UsageError, match=r"did you mean perlmutter\?$"):
+        dlio.plan(dataset, nodes=4, machine="perlmuter")
     dlio.stage(dataset, tmp_path / "local", machine=path)

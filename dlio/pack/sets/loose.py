@@ -91,6 +91,8 @@ def _folder_of(source: Source) -> Path:
     """Returns the folder of a source's files; raises UsageError if its samples are no files in a folder."""
     folder = source.folder if isinstance(source, FileSource) else None
     if folder is None or is_url(folder):
+        if source.name == "packed":
+            raise UsageError(f"{source.path} is a dlio data set already: loaders and verbs take it as it is")
         advice = "pack it, or give --format for shards of another tool"
         raise UsageError(
             f"{source.path}: only image files in a folder are indexed in place, not {source.name}: {advice}"
