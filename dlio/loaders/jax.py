@@ -40,7 +40,7 @@ from dlio.loaders.dataset import VALID, Batch, PackedSamples
 from dlio.loaders.delegated import of_loader
 from dlio.loaders.loader import Loader
 from dlio.loaders.mixture import Data
-from dlio.loaders.options import Words, takes_options
+from dlio.loaders.options import Words, check_number, takes_options
 from dlio.loaders.prefetch.ahead import ahead
 from dlio.loaders.sampling.rank import place_of
 from dlio.targets import IMAGE
@@ -77,8 +77,7 @@ class DataLoader:
             raise UsageError(
                 "rank= and world_size=: in JAX the sharding says which rows a process holds; leave them out"
             )
-        if batch_size < 1:
-            raise UsageError(f"batch_size={batch_size}: expected at least 1")
+        check_number("batch_size", batch_size, 1)
         self.sharding = sharding or _over_all_devices()
         self.batch_size = batch_size
         first, num_rows = rows_of_process(self.sharding, batch_size)

@@ -27,7 +27,7 @@ from dlio.loaders.batch_sources import ArrayBatches, BatchSource, prefetched_bat
 from dlio.loaders.batches import transform_key
 from dlio.loaders.dataset import Batch
 from dlio.loaders.mixture import Data
-from dlio.loaders.options import Words, options_of, takes_options
+from dlio.loaders.options import Words, check_number, options_of, takes_options
 from dlio.loaders.sampling.mixed_order import MixedOrder
 from dlio.loaders.sampling.order import EpochOrder, num_lanes
 from dlio.loaders.sampling.rank import num_cores_of_rank, place_of
@@ -91,6 +91,7 @@ class Loader(Generic[B]):
             ManifestError, UsageError: the folder holds no data set; an argument is out of range or of a wrong type.
         """
         options = options_of(words)
+        check_number("batch_size", batch_size, 1)
         self.source: BatchSource[B] = source_of(data, options, channels_last=channels_last)
         self.batch_size = batch_size
         self.shuffle, self.seed, self.end = options.shuffle, options.seed, End(options.end)

@@ -3,8 +3,8 @@
 `Options` is the table. The loaders of torch, TensorFlow, Keras and JAX and `Loader` take its words by keyword; their
 signatures and docstrings are completed from it by `takes_options`. Words of a framework mean the same everywhere:
 
-    workers, num_threads             num_workers
-    prefetch_factor, max_queue_size  prefetch
+    workers, num_threads             num_workers, unless None
+    prefetch_factor, max_queue_size  prefetch, unless None
     drop_last, drop_remainder        end="drop", if true
 """
 
@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
+from numbers import Integral, Real
 from pathlib import Path
 from textwrap import dedent, indent
 from typing import Any, TypedDict, TypeVar
@@ -33,6 +34,9 @@ _OTHER_WORDS = {
     "drop_last": "end",
     "drop_remainder": "end",
 }
+#: The least value of each number; None for any.
+_LEAST: dict[str, int | None] = {"seed": None, "rank": None, "world_size": None}
+_LEAST |= {"prefetch": 1, "num_workers": 0, "timeout": 0, "lanes": 1, "max_skipped": 0}
 _OF_SAMPLES = ("transform", "fields", "upright", "max_skipped", "cache")
 _PLACEHOLDER = re.compile(r"^( *)\*\*words: .*\n", re.MULTILINE)
 
@@ -85,11 +89,13 @@ class Options:
     def __post_init__(self) -> None:
         check_shuffle(self.shuffle)
         object.__setattr__(self, "end", end_of(self.end))
+        if not isinstance(self.upright, bool):  # a text such as "no" would count as True
+            raise UsageError(f"upright={self.upright!r}: expected True or False")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name in _LEAST and not (value is None and field.default is None):
+                check_number(field.name, value, _LEAST[field.name])
         given_rank(self.rank, self.world_size)
-        for name, least in {"prefetch": 1, "num_workers": 0, "timeout": 0, "lanes": 1, "max_skipped": 0}.items():
-            value = getattr(self, name)
-            if value is not None and not value >= least:
-                raise UsageError(f"{name}={value}: expected at least {least}")
         if self.timeout and self.num_workers == 0:
             raise UsageError(f"timeout={self.timeout}, num_workers=0: expected both above 0, or no timeout")
 
@@ -106,6 +112,14 @@ class Options:
         for field in fields(self):
             if field.name in _OF_SAMPLES and (value := getattr(self, field.name)) != field.default:
                 raise UsageError(f"{field.name}={value!r} with {given}: {advice}")
+
+
+def check_number(name: str, value: Any, least: int | None = None) -> None:
+    """Raises UsageError unless a value is a whole number (or any one, of seconds) of at least `least`."""
+    if not isinstance(value, Real if name == "timeout" else Integral):
+        raise UsageError(f"{name}={value!r}: expected a {'number' if name == 'timeout' else 'whole number'}")
+    if least is not None and not float(value) >= least:
+        raise UsageError(f"{name}={value}: expected at least {least}")
 
 
 class MostWords(TypedDict, total=False):
@@ -153,11 +167,11 @@ def options_of(words: Mapping[str, Any]) -> Options:
         if name not in names:
             close = get_close_matches(given, [*names, *_OTHER_WORDS], 1)
             raise TypeError(f"a loader has no keyword {given!r}" + (f": did you mean {close[0]}?" if close else ""))
-        if name == "end":
-            if given != name and not value:
+        if given != name:
+            if value is None or (name == "end" and not value):
                 continue
-            value = value if given == name else End.DROP
-        if chosen.get(name, value) != value:
+            value = End.DROP if name == "end" else value
+        if name in chosen and chosen[name] != value:
             raise UsageError(f"{said[name]} and {given}={words[given]!r} contradict each other: give one")
         chosen[name], said[name] = value, f"{given}={words[given]!r}"
     return Options(**chosen)

@@ -7,13 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import keras
+import numpy as np
 import pytest
 from PIL import Image
 
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample
+from dlio.errors import UsageError
 from dlio.images import Resize
-from dlio.loaders.keras import PackedPyDataset
+from dlio.loaders.keras import BackupAndResume, PackedPyDataset
 from tests.helpers.images import encoded
 from tests.loaders.packing import pack_samples
 from tests.loaders.photos import dlio_threads, numbers
@@ -153,3 +156,34 @@ def test_threads_work_ahead_only_in_turn(packed: Manifest) -> None:
     assert batches[0] and dlio_threads()
     del batches
     assert not dlio_threads()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of TensorFlow with numpy
+def test_a_step_that_is_saved_again_keeps_its_backup_until_the_new_one_is_whole(
+    packed: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if a run ended in the second save: a stop right after a save by `save_freq` saves the same step again."""
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    data = PackedPyDataset(packed, 4, transform=Resize(8))
+    resume = BackupAndResume(data, tmp_path)
+    resume.set_model(model)
+    resume.on_epoch_end(0)
+    before = model.get_weights()
+
+    def cut_off(path: Path, **_: Any) -> None:
+        Path(path).write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(model, "save_weights", cut_off)
+        resume.on_epoch_end(0)
+    model.set_weights([each + 1 for each in before])
+    resume.on_train_begin()
+    assert all(map(np.array_equal, model.get_weights(), before))
+    resume.on_epoch_end(0)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0-0.weights.h5", "resume.json"]
+    (tmp_path / "0-0.weights.h5").write_bytes(b"half")
+    with pytest.raises(UsageError, match=r"0-0\.weights\.h5 cannot be read: .*; remove .* to begin anew"):
+        resume.on_train_begin()
+    data.close()

@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import numpy as np
 import pytest
 
 from dlio.dataset.manifest import Manifest
@@ -109,6 +110,15 @@ def test_a_word_that_is_none_names_the_one_that_is_meant() -> None:
         ({"timeout": 3, "num_workers": 0}, "timeout=3, num_workers=0: expected both above 0"),
         ({"rank": 1}, "rank=1, world_size=None: give both or neither"),
         ({"shuffle": "no"}, "shuffle='no': expected True, False or Window"),
+        ({"upright": "no"}, "upright='no': expected True or False"),
+        ({"num_workers": "2"}, "num_workers='2': expected a whole number"),
+        ({"num_workers": 1.5}, "num_workers=1.5: expected a whole number"),
+        ({"prefetch": None}, "prefetch=None: expected a whole number"),
+        ({"max_skipped": None}, "max_skipped=None: expected a whole number"),
+        ({"seed": 1.5}, "seed=1.5: expected a whole number"),
+        ({"rank": "0", "world_size": 2}, "rank='0': expected a whole number"),
+        ({"timeout": float("nan")}, "timeout=nan: expected at least 0"),
+        ({"timeout": "9"}, "timeout='9': expected a number"),
     ],
     ids=str,
 )
@@ -120,6 +130,15 @@ def test_values_that_do_not_fit_are_named(words: dict[str, Any], said: str) -> N
 def test_equal_words_do_not_contradict_each_other() -> None:
     assert options_of({"drop_last": True, "end": "drop", "drop_remainder": False}).end == "drop"
     assert options_of({"drop_last": False, "workers": 2, "num_workers": 2}) == Options(num_workers=2)
+    assert options_of({"workers": None, "num_workers": 2, "prefetch_factor": None}) == Options(num_workers=2)
+    assert options_of({"seed": np.uint64(3), "timeout": np.float32(1)}) == Options(seed=3, timeout=1)
+
+
+@pytest.mark.parametrize("size", [None, "8", 2.5])
+def test_a_batch_size_that_is_no_number_is_named(packed: Manifest, size: Any) -> None:
+    for name in LOADERS.keys() - {"torch"}:  # which takes None for single samples, and says what is wrong
+        with pytest.raises(UsageError, match=f"batch_size={size!r}: expected a whole number"):
+            LOADERS[name](packed, size, transform=Resize(8))
 
 
 def test_what_is_said_about_samples_that_are_open_is_an_error(packed: Manifest) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import keras
 
 from dlio.errors import UsageError
-from dlio.io.files import publish_bytes, read_regular, storage_errors, sync_file
+from dlio.io.files import publish, publish_bytes, read_regular, storage_errors
 from dlio.loaders.keras.dataset import PackedPyDataset
 
 _NAME = "resume.json"
@@ -56,7 +56,11 @@ class BackupAndResume(keras.callbacks.Callback):  # type: ignore[misc]
         saved = self._read()
         if self.model.optimizer is not None and not self.model.optimizer.built:
             self.model.optimizer.build(self.model.trainable_variables)
-        self.model.load_weights(self._folder / saved["weights"])
+        weights = self._folder / saved["weights"]
+        try:
+            self.model.load_weights(weights)
+        except OSError as error:
+            raise UsageError(f"{weights} cannot be read: {error}; remove {self._folder} to begin anew") from error
         self._data.load_state_dict(saved["state"])
         self.model._initial_epoch = self._data.epoch  # as Keras' BackupAndRestore does
 
@@ -90,10 +94,11 @@ class BackupAndResume(keras.callbacks.Callback):  # type: ignore[misc]
             return
         state = self._data.state_dict()
         weights = self._folder / f"{state['epoch']}-{state['samples']}.weights.h5"
-        with storage_errors("write", weights):
+        aside = self._folder / "unfinished.weights.h5"  # the same step may be in the backup already
+        with storage_errors("write", aside):
             self._folder.mkdir(parents=True, exist_ok=True)
-            self.model.save_weights(weights, overwrite=True)
-        sync_file(weights)
+            self.model.save_weights(aside, overwrite=True)
+        publish(aside, weights)
         publish_bytes(self._folder / _NAME, json.dumps({"weights": weights.name, "state": state}).encode())
         for old in self._folder.glob("*.weights.h5"):
             if old != weights:
