@@ -184,8 +184,11 @@ def test_what_is_no_place_or_no_image_files_is_refused(photos, tmp_path, monkeyp
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("")
     packed = dlio.pack(photos, tmp_path / "packed", engine="serial").root
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "mine.tmp").write_text("")
     wrong = [
         ((photos, tmp_path / "full"), "holds 'mine.txt'"),
+        ((photos, tmp_path / "notes"), "holds 'mine.tmp'"),
         ((photos, packed), "holds another data set"),
         ((photos, photos / "index"), "give another --out"),
         ((photos, tmp_path), "give another --out"),
