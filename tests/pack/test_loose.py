@@ -204,7 +204,7 @@ def test_what_is_no_place_or_no_image_files_is_refused(photos, tmp_path, monkeyp
         with pytest.raises(UsageError, match="are of images"):
             dlio.index(photos, format="tfrecord", **options)
     (photos / "cat" / "0003.png").write_bytes(b"")
-    with pytest.raises(SourceError, match=r"'cat/0003\.png': it is missing, or empty"):
+    with pytest.raises(SourceError, match=r"'cat/0003\.png': it is missing, empty, or no file"):
         dlio.index(photos)
     skipped = dlio.index(photos, on_error="skip")
     assert skipped.num_samples == 26 and [name for name, _ in skipped.skipped] == ["cat/0003.png"]
@@ -235,6 +235,9 @@ def test_a_list_of_images(photos, tmp_path, capsys):
     (tmp_path / "text.csv").write_text("path,label,note\ndog/0001.png,3,blurred\n")
     with pytest.raises(UsageError, match="files with text are not indexed in place"):
         dlio.index(dlio.sources.csv_file(tmp_path / "text.csv", photos, fields=["note"], label_columns=["label"]))
+    (tmp_path / "folder.csv").write_text("path,label\ncat,3\ndog/0001.png,1\n")
+    with pytest.raises(SourceError, match="'cat': it is missing, empty, or no file"):
+        dlio.index(dlio.sources.csv_file(tmp_path / "folder.csv", photos))
     (tmp_path / "out.csv").write_text(f"path,label\n../photos/dog/0001.png,3\n{photos}/dog/0001.png,3\n")
     with pytest.raises(SourceError, match="it lies outside of the folder"):
         dlio.index(dlio.sources.csv_file(tmp_path / "out.csv", photos))

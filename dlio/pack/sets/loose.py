@@ -151,7 +151,7 @@ def _listed(source: Source, folder: Path, *, skips: bool) -> tuple[Listing, Numb
     sizes, times = exact_states(folder, listing.keys)
     missing = np.flatnonzero(sizes == 0)
     listing = without_rows(
-        replace(listing, num_bytes=sizes), dict.fromkeys(missing.tolist(), "it is missing, or empty")
+        replace(listing, num_bytes=sizes), dict.fromkeys(missing.tolist(), "it is missing, empty, or no file")
     )
     if not skips:
         listing.check_whole()
