@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -14,8 +15,15 @@ from dlio.io.files import read_blocks
 
 
 def is_apart(manifest: Manifest, shard: Shard) -> bool:
-    """Returns whether the records of a shard are files of their own, so that its first file is not there."""
-    container = formats.load(manifest.format)
+    """Returns whether the records of a shard are files of their own, so that its first file is not there.
+
+    Only formats that dlio never writes, and imported modules of other packages, have such shards: a copy is staged
+    without the packages that its format needs.
+    """
+    name = manifest.format
+    if name not in formats.read_only_names() and name not in sys.modules:
+        return False
+    container = formats.load(name)
     return isinstance(container, ApartFormat) and container.lies_apart(manifest.root / shard.files[0].name)
 
 

@@ -125,17 +125,17 @@ class Node:
         return self._job.source.name_of(self.plan.listed[number])
 
     def begin(self) -> None:
-        """Starts to fetch, and publishes its address for the loaders and the other nodes."""
+        """Publishes its address for the loaders and the other nodes, and starts to fetch."""
         self._live.keep_manifest(self.plan.manifest)
         with files.storage_errors("create", self.folder.path):
             for inner in {file.name.rpartition("/")[0] for file in self.plan.listed} - {""}:
                 (self.folder.path / inner).mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.fill.follow(self.plan.order())
-        self.fill.start()
         self._tell()
-        if self._unix:
+        if self._unix:  # before any block can take the disk's last room
             node, nodes = self.plan.node, self.plan.num_nodes
             self._live.write_record(AgentRecord(Owner.current(), self._unix.where, node, nodes, not self._is_hurried))
+        self.fill.follow(self.plan.order())
+        self.fill.start()
 
     def _tell(self) -> None:
         if self.meeting:
