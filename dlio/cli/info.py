@@ -13,7 +13,7 @@ from dlio.cli.output import print_report, say, unmistakable
 from dlio.cli.parser import Verbs, add_verb
 from dlio.cli.progress import Progress
 from dlio.dataset.remote import load
-from dlio.errors import EXIT_DONE
+from dlio.errors import EXIT_DONE, UsageError
 from dlio.io.sizes import format_size
 from dlio.loaders.sampling.order import Shuffle, Window
 from dlio.loaders.sampling.rank_share import End
@@ -21,6 +21,7 @@ from dlio.look import hub
 from dlio.look.numbers import MOST_SAMPLES
 
 SHOWN_CLASSES = 20
+_ABOUT = ("name", "description", "license", "url", "published")
 _SHUFFLES = {"yes": True, "no": False}
 
 
@@ -41,8 +42,9 @@ def add_verbs(verbs: Verbs) -> None:
     verb.add_argument("--stats", action="store_true", help=about)
     group = verb.add_argument_group("for a hub")
     about = "print the description for programs (Croissant, JSON-LD) instead; reads each file for its SHA-256"
-    group.add_argument("--croissant", action="store_true", help=about)
-    group.add_argument("--card", action="store_true", help="print a data card for people, in Markdown, instead")
+    which = group.add_mutually_exclusive_group()
+    which.add_argument("--croissant", action="store_true", help=about)
+    which.add_argument("--card", action="store_true", help="print a data card for people, in Markdown, instead")
     group.add_argument("--name", default="", metavar="TEXT", help="the title (default: the folder's name)")
     group.add_argument("--description", default="", metavar="TEXT", help="what the samples are")
     group.add_argument("--license", default="", metavar="TEXT", help="a URL, or an identifier such as CC-BY-4.0")
@@ -93,6 +95,8 @@ def info(args: argparse.Namespace) -> int:
     """
     if args.croissant or args.card:
         return _print_for_hub(args)
+    if given := [name for name, text in chosen(args, *_ABOUT).items() if text]:
+        raise UsageError(f"--{given[0]} is for a description: give --croissant or --card, too")
     options = chosen(args, "shuffle_window", "batch_size", "stats")
     with Progress("info", unit="samples", quiet=args.quiet or not args.stats) as progress:
         manifest = load(args.dataset)
@@ -128,7 +132,7 @@ def order(args: argparse.Namespace) -> int:
 
 
 def _print_for_hub(args: argparse.Namespace) -> int:
-    about = hub.About(**chosen(args, "name", "description", "license", "url", "published"))
+    about = hub.About(**chosen(args, *_ABOUT))
     if not args.croissant:
         print(hub.card(args.dataset, about), end="")
         return EXIT_DONE

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 from dlio import formats
 from dlio.dataset.manifest import File, Manifest, Shard
 from dlio.formats import ApartFormat
 from dlio.formats.layouts.file_list import FOLDER, SUFFIX, FileList
+from dlio.io.files import read_blocks
 
 
 def is_apart(manifest: Manifest, shard: Shard) -> bool:
@@ -40,10 +43,28 @@ def list_of(manifest: Manifest, shard: Shard) -> tuple[FileList, Path]:
     return FileList.read(path.with_suffix(SUFFIX), manifest.schema), path.parent / FOLDER
 
 
+def contents_of(manifest: Manifest, shard: Shard) -> list[tuple[Path, Callable[[], Iterable[bytes | memoryview]]]]:
+    """Returns all that is read of a shard: paths, each with what reads the content in blocks.
+
+    That of a file on its own raises CorruptRecordError if it has changed since it was listed; all raise StorageError.
+
+    Raises:
+        CorruptRecordError, StorageError: as `list_of`.
+    """
+    here = [manifest.root / file.name for file in files_here(manifest, shard)]
+    found: list[tuple[Path, Callable[[], Iterable[bytes | memoryview]]]]
+    found = [(path, partial(read_blocks, path)) for path in here]
+    if len(here) < len(shard.files):
+        files, folder = list_of(manifest, shard)
+        for index in range(len(files)):
+            found.append((folder / files.name(index), partial(_whole, files, index, str(folder))))
+    return found
+
+
+def _whole(files: FileList, index: int, folder: str) -> list[bytes]:
+    return [files.read_file(index, folder)]
+
+
 def paths_of(manifest: Manifest, shard: Shard) -> list[Path]:
     """Returns the paths of all that is read of a shard; raises as `list_of`."""
-    paths = [manifest.root / file.name for file in files_here(manifest, shard)]
-    if len(paths) < len(shard.files):
-        files, folder = list_of(manifest, shard)
-        paths += [folder / files.name(index) for index in range(len(files))]
-    return paths
+    return [path for path, _ in contents_of(manifest, shard)]

@@ -79,11 +79,11 @@ def read_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Generator[memoryv
     """Yields a file's content in blocks of up to `block_bytes`; each block is valid until the next is asked for.
 
     Raises:
-        StorageError: the file cannot be read.
+        StorageError: the file cannot be read, or is none, as `opened_regular`.
     """
     buffer = memoryview(bytearray(block_bytes))
-    with storage_errors("read", path), path.open("rb", buffering=0) as file:
-        while count := file.readinto(buffer):
+    with opened_regular(path) as descriptor:
+        while count := os.readv(descriptor, [buffer]):
             yield buffer[:count]
 
 

@@ -18,10 +18,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
+from dlio.codecs.decode_ready import restored
 from dlio.dataset.bulk.values import large_field
 from dlio.dataset.manifest import NAME
 from dlio.dataset.sample_table import NUMBER_BYTES, columns
-from dlio.errors import UsageError, missing_package
+from dlio.errors import DataError, UsageError, missing_package
 from dlio.io.files import closed_on_error
 from dlio.loaders.dataset import PackedSamples
 
@@ -110,13 +111,13 @@ class DlioFileSystem(AbstractFileSystem):  # type: ignore[misc]
             ]
         return found if detail else [each["name"] for each in found]
 
-    def _open(self, path: str, mode: str = "rb", **options: Any) -> io.BytesIO:
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> _Content:
         if mode != "rb":
             self._refuse(path)
         _, files, below = self._found(path)
         if below in files.tree:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        return io.BytesIO(files.read(files.number(below)))
+        return _Content(files.read(files.number(below)))
 
     def _refuse(self, path: object = "", *_: object, **__: object) -> NoReturn:
         raise OSError(errno.EROFS, "data sets of dlio are read-only", str(path))
@@ -134,6 +135,15 @@ class DlioFileSystem(AbstractFileSystem):  # type: ignore[misc]
         for files in self._opened.values():
             files.samples.close()
         self._opened.clear()
+
+
+class _Content(io.BytesIO):
+    """The content of a file; fsspec asks files for their size, to read their last bytes."""
+
+    @property
+    def size(self) -> int:
+        """The size in bytes."""
+        return self.getbuffer().nbytes
 
 
 class _Files:
@@ -184,15 +194,23 @@ class _Files:
         return number
 
     def read(self, number: int) -> bytes:
-        """Returns the content of a file."""
+        """Returns the content of a file; of a decode-ready record the JPEG that it was made of."""
         [sample] = self.samples.read([number])
-        value = sample.fields[self._field]
+        try:
+            value = restored(sample.fields[self._field])
+        except DataError as error:
+            raise self.samples.damage(number, str(error)) from error
         return value.encode() if isinstance(value, str) else bytes(value)
 
     def size(self, number: int) -> int:
-        """Returns the size of a file in bytes: from the table if all else is in it, too, else of what is read."""
+        """Returns the size of a file in bytes: from the table if all else is in it, too, else of what is read.
+
+        A file of a shard with decode-ready records is read, since the table has the sizes of records.
+        """
         schema = self.samples.manifest.schema
         shard, record = self.samples.locate(number)
+        if self.samples.manifest.shards[shard].decode_ready is not None:
+            return len(self.read(number))
         with self.samples.opened.pool.shard(shard) as opened:
             sizes = opened.sizes() if large_field(schema) == self._field else None
         if sizes is None:

@@ -8,13 +8,13 @@ only: Croissant has no words for it, but for the files of an index.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dlio.dataset.apart import paths_of
+from dlio.dataset.apart import contents_of
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.dataset.remote import load
 from dlio.errors import UsageError
@@ -118,6 +118,8 @@ def card(dataset: str | Path | Manifest, about: About) -> str:
         parts.append("\n".join(["| class | samples |", "|---|---|", *shown, *more]))
     parts.append(
         "The manifest names each file with its digest, and each sample has a checksum: `dlio verify` compares both."
+        if _has_digests(found)
+        else "The lists have the size and the time of change of each file: `dlio verify` compares both."
     )
     return "\n\n".join(filter(None, parts)) + "\n"
 
@@ -138,15 +140,22 @@ def _facts(found: Manifest) -> str:
     fields = ", ".join(f"{name}: {kind}" for name, kind in found.schema.types().items())
     shards = counted(len(found.shards), "shard")
     facts = f"{counted(found.num_samples, 'sample')} ({fields}) in {shards} of {found.format}"
-    return f"{facts}, content id {found.content_id}; {NAME} names the digest of each file."
+    names = f"; {NAME} names the digest of each file" if _has_digests(found) else ""
+    return f"{facts}, content id {found.content_id}{names}."
+
+
+def _has_digests(found: Manifest) -> bool:
+    """Returns whether the bytes of samples have digests: those that `dlio index` lists may have none."""
+    return all(file.digest for shard in found.shards for file in shard.files)
 
 
 def _distribution(found: Manifest, progress: Callable[[int], None]) -> list[dict[str, Any]]:
-    paths = [found.root / NAME]
+    contents: list[tuple[Path, Callable[[], Iterable[bytes | memoryview]]]]
+    contents = [(found.root / NAME, partial(files.read_blocks, found.root / NAME))]
     for shard in found.shards_here:
-        paths += paths_of(found, shard)
+        contents += contents_of(found, shard)
     entries = []
-    for path, (num_bytes, digest) in zip(paths, side_by_side(_sha256, paths), strict=True):
+    for (path, _), (num_bytes, digest) in zip(contents, side_by_side(_sha256, contents), strict=True):
         name = str(path.relative_to(found.root))
         progress(num_bytes)
         entries.append(
@@ -163,9 +172,9 @@ def _distribution(found: Manifest, progress: Callable[[int], None]) -> list[dict
     return entries
 
 
-def _sha256(path: Path) -> tuple[int, str]:
+def _sha256(file: tuple[Path, Callable[[], Iterable[bytes | memoryview]]]) -> tuple[int, str]:
     running, num_bytes = hashlib.sha256(), 0
-    for block in files.read_blocks(path):
+    for block in file[1]():
         running.update(block)
         num_bytes += len(block)
     return num_bytes, running.hexdigest()

@@ -28,10 +28,12 @@ class Mount:
     """What is mounted where.
 
     Attributes:
+        dataset: as it was given.
         images: the absolute paths of the data set's images.
         folder: the absolute path of the mount point.
     """
 
+    dataset: str | Path
     images: tuple[Path, ...]
     folder: Path
 
@@ -47,6 +49,7 @@ class Mount:
         manifest = load(dataset)
         if manifest.format != "squashfs":
             advice = f"dlio convert {shlex.quote(str(dataset))} OUT --format squashfs"
+            advice += " --jpeg" if manifest.decode_ready.records else ""
             raise UsageError(f"{dataset} is of the format {manifest.format}, which no program can mount: {advice}")
         if manifest.decode_ready.records:
             advice = f"dlio convert {shlex.quote(str(dataset))} OUT --format squashfs --jpeg"
@@ -60,18 +63,19 @@ class Mount:
         images = _images(staged(dataset)) or ([] if is_url(dataset) else _images(manifest))
         if not images:
             raise StorageError(f"{dataset} has no images on this node: dlio stage it first")
-        return cls(tuple(images), folder.absolute())
+        return cls(dataset, tuple(images), folder.absolute())
 
     def lines(self) -> list[str]:
         """Returns the lines by which container engines show the images, without dlio."""
         image, folder = "IMAGE.sif", shlex.quote(str(self.folder))
+        dataset = shlex.quote(str(self.dataset if is_url(self.dataset) else Path(self.dataset).absolute()))
         targets = [self.folder if len(self.images) == 1 else self.folder / path.stem for path in self.images]
         pairs = list(zip(self.images, targets, strict=True))
         binds = " ".join(f"-B {shlex.quote(f'{path}:{target}:image-src=/')}" for path, target in pairs)
         mounts = ", ".join(f'"{path}:{target}:sqsh"' for path, target in pairs)
         return [
             f"Apptainer: apptainer exec {binds} {image} COMMAND",
-            f"enroot:    dlio mount DATASET {folder} -- enroot start --mount {folder}:{folder} CONTAINER COMMAND",
+            f"enroot:    dlio mount {dataset} {folder} -- enroot start --mount {folder}:{folder} CONTAINER COMMAND",
             f"CSCS (EDF): mounts = [{mounts}]",
         ]
 

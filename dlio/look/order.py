@@ -120,6 +120,8 @@ def _point(
     lanes: int,
 ) -> tuple[int, int, int | None]:
     """Returns seed, epoch, and the position in every lane that the run has reached in it; None if it is all of it."""
+    if epoch is not None and epoch < 0:
+        raise UsageError(f"epoch {epoch}: epochs are counted from 0")
     if state is None:
         return seed or 0, epoch or 0, None
     found = state if isinstance(state, Mapping) else saved_state(state)

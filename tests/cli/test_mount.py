@@ -112,6 +112,7 @@ def test_the_lines_for_container_engines_are_printed(run, squashed, tmp_path):
     image, folder = squashed / "shard-000001.sqsh", tmp_path / "here" / "shard-000001"
     assert f"-B {image}:{folder}:image-src=/" in out
     assert f'"{image}:{folder}:sqsh"' in out
+    assert f"enroot:    dlio mount {squashed} {tmp_path / 'here'} -- enroot start" in out
     assert not (tmp_path / "here").exists()
 
 

@@ -10,12 +10,13 @@ import pytest
 import dlio
 from dlio.dataset.manifest import DecodeReady, Manifest
 from dlio.dataset.schema import Sample, Schema
-from dlio.errors import UsageError
+from dlio.errors import CorruptRecordError, UsageError
 from dlio.images import Resize
+from dlio.look.filesystem import DlioFileSystem
 from dlio.look.measure import loading, storage, windows
 from dlio.pack.recode import Recode
 from dlio.sources import image_folder
-from tests.helpers.decode_ready import COME_BACK, damaged, needs_core, write_images
+from tests.helpers.decode_ready import COME_BACK, STAY, damaged, needs_core, write_images
 from tests.helpers.images import make_image_folder
 from tests.helpers.packing import samples
 from tests.loaders.packing import pack_samples
@@ -36,6 +37,25 @@ def test_show_writes_the_jpegs(ready, tmp_path, run):
     shown = {sample["key"]: Path(sample["path"]) for sample in json.loads(out)["samples"]}
     assert code == 0 and {path.suffix for path in shown.values()} == {".jpg"}
     assert all(shown[key].read_bytes() == (tmp_path / "in" / key).read_bytes() for key in COME_BACK)
+
+
+def test_paths_of_fsspec_are_the_jpegs(ready, tmp_path):
+    view = DlioFileSystem(str(ready), skip_instance_cache=True)
+    found = view.find("", detail=True)
+    assert len(found) == 10
+    assert all(view.cat_file(key) == (tmp_path / "in" / key).read_bytes() for key in (*COME_BACK, *STAY))
+    assert all(entry["size"] == len(view.cat_file(key)) == view.size(key) for key, entry in found.items())
+    view.invalidate_cache()
+
+
+def test_a_damaged_record_is_named_by_its_path(tmp_path):
+    record = samples(tmp_path_of_one(tmp_path))[0][1]["image"]
+    bad = [Sample("a/k.jpg", {"image": damaged(record)})]
+    pack_samples(tmp_path / "bad", Schema.of({"image": "bytes"}), bad, num_shards=1)
+    view = DlioFileSystem(str(tmp_path / "bad"), skip_instance_cache=True)
+    with pytest.raises(CorruptRecordError, match=r"record 0.*'a/k\.jpg': .*CRC-32C"):
+        view.cat_file("a/k.jpg")
+    view.invalidate_cache()
 
 
 def test_a_damaged_record_is_shown_as_what_it_is(tmp_path):

@@ -120,6 +120,7 @@ def test_it_is_the_tree_of_files_that_was_packed(fs, packed, photos):
         assert fs.isdir(path) and not fs.isfile(path)
     some = next(iter(names))
     assert fs.info(some) == {"name": some, "size": names[some], "type": "file"} == fs.ls(some)[0]
+    assert fs.cat_file(some, -9) == (photos / some).read_bytes()[-9:]
     assert fs.cat_file(some, 2, 9) == (photos / some).read_bytes()[2:9] and fs.exists(some)
     assert len(fs.glob("*/*.png")) == len(names)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 import dlio
 from dlio import cli
-from dlio.errors import UsageError
+from dlio.errors import CorruptRecordError, StorageError, UsageError
 from dlio.look.hub import About, card, croissant
 from tests.helpers.images import make_image_folder
 
@@ -69,3 +70,35 @@ def test_what_is_not_said_is_asked_for(photos, tmp_path):
     found = dlio.pack(photos, tmp_path / "packed", engine="serial")
     with pytest.raises(UsageError, match="give --description, --license, --url, --published"):
         croissant(found, About())
+
+
+@pytest.mark.parametrize("pipe", [False, True])
+def test_a_file_that_changed_since_it_was_indexed_is_not_described(photos, pipe):
+    """A pipe in its place would be waited for."""
+    found = dlio.index(photos)
+    described = croissant(found.root, ABOUT)["description"]
+    changed = sorted((photos / "cat").iterdir())[0]
+    changed.unlink() if pipe else changed.write_bytes(changed.read_bytes()[:-1])
+    if pipe:
+        os.mkfifo(changed)
+    with pytest.raises(CorruptRecordError, match=f"{changed.name}.*when it was indexed"):
+        croissant(found.root, ABOUT)
+    for text in (card(found.root, ABOUT), described):
+        assert "digest of each" not in text and "its digest" not in text
+
+
+def test_a_pipe_in_place_of_a_shard_is_not_waited_for(photos, tmp_path):
+    found = dlio.pack(photos, tmp_path / "packed", engine="serial")
+    shard = found.root / found.shards[0].files[0].name
+    shard.unlink()
+    os.mkfifo(shard)
+    with pytest.raises(StorageError, match="not a regular file"):
+        croissant(found.root, ABOUT)
+
+
+def test_words_for_a_description_are_not_ignored(photos, tmp_path, capsys):
+    root = str(dlio.pack(photos, tmp_path / "packed", engine="serial").root)
+    assert cli.main(["info", root, "--license", "MIT"]) == 2
+    assert "give --croissant or --card" in capsys.readouterr().err
+    assert cli.main(["info", root, "--card", "--croissant"]) == 2
+    assert "not allowed with" in capsys.readouterr().err

@@ -144,6 +144,7 @@ def test_what_cannot_be_said_is_refused(packed, tmp_path):
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"step": 7}, "step 7: the epoch has 7 steps"),
         ({"step": -1}, "counted from 0"),
+        ({"epoch": -1}, "epochs are counted from 0"),
         ({"ranks": 0}, "expected at least 1"),
         ({"rank": 2}, "rank 2 of 2"),
         ({"shuffle": "no"}, "shuffle"),

@@ -185,8 +185,11 @@ def test_what_is_no_place_or_no_image_files_is_refused(photos, tmp_path, monkeyp
     (tmp_path / "full" / "mine.txt").write_text("")
     packed = dlio.pack(photos, tmp_path / "packed", engine="serial").root
     np.savez(arrays := tmp_path / "arrays.npz", image=np.zeros((3, 4, 4), np.uint8))
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "mine.tmp").write_text("")
     wrong = [
         ((photos, tmp_path / "full"), "holds 'mine.txt'"),
+        ((photos, tmp_path / "notes"), "holds 'mine.tmp'"),
         ((photos, packed), "holds another data set"),
         ((photos, photos / "index"), "give another --out"),
         ((photos, tmp_path), "give another --out"),
@@ -203,7 +206,7 @@ def test_what_is_no_place_or_no_image_files_is_refused(photos, tmp_path, monkeyp
         with pytest.raises(UsageError, match="are of images"):
             dlio.index(photos, format="tfrecord", **options)
     (photos / "cat" / "0003.png").write_bytes(b"")
-    with pytest.raises(SourceError, match=r"'cat/0003\.png': it is missing, or empty"):
+    with pytest.raises(SourceError, match=r"'cat/0003\.png': it is missing, empty, or no file"):
         dlio.index(photos)
     skipped = dlio.index(photos, on_error="skip")
     assert skipped.num_samples == 26 and [name for name, _ in skipped.skipped] == ["cat/0003.png"]
@@ -234,6 +237,9 @@ def test_a_list_of_images(photos, tmp_path, capsys):
     (tmp_path / "text.csv").write_text("path,label,note\ndog/0001.png,3,blurred\n")
     with pytest.raises(UsageError, match="files with text are not indexed in place"):
         dlio.index(dlio.sources.csv_file(tmp_path / "text.csv", photos, fields=["note"], label_columns=["label"]))
+    (tmp_path / "folder.csv").write_text("path,label\ncat,3\ndog/0001.png,1\n")
+    with pytest.raises(SourceError, match="'cat': it is missing, empty, or no file"):
+        dlio.index(dlio.sources.csv_file(tmp_path / "folder.csv", photos))
     (tmp_path / "out.csv").write_text(f"path,label\n../photos/dog/0001.png,3\n{photos}/dog/0001.png,3\n")
     with pytest.raises(SourceError, match="it lies outside of the folder"):
         dlio.index(dlio.sources.csv_file(tmp_path / "out.csv", photos))

@@ -224,13 +224,16 @@ def _field(column: Column) -> Field:
 
 
 def file_state(path: str) -> tuple[int, int]:
-    """Returns a file's size in bytes and its version; both 0 for a missing file, which reading will report."""
+    """Returns a file's size in bytes and its version.
+
+    Both are 0 for a missing file, and the size of a folder, a pipe or a device is 0: reading will report them.
+    """
     pace.spend(1)
     try:
         status = os.stat(path)  # noqa: PTH116  Path.stat takes four times as long
     except OSError:
         return 0, 0
-    return status.st_size, version_of(status.st_mtime_ns)
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0, version_of(status.st_mtime_ns)
 
 
 def version_of(*times: int) -> int:

@@ -6,6 +6,7 @@ The files are listed once, as for `pack`, and grouped as `pack` would. `dlio.for
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,6 +40,7 @@ from dlio.urls import is_url
 
 FORMAT = "files"
 _MOST_FILES = 16384  # of a group: its list is read as a whole, 1 MB
+_UNFINISHED = re.compile(r"\.(.+)\.[0-9a-f]+\.tmp", re.DOTALL)  # as `files.publish_bytes` names them
 log = logging.getLogger(__name__)
 
 
@@ -120,8 +122,10 @@ def _check_free(root: Path, overwrite: bool) -> None:
 
 
 def _is_own(name: str) -> bool:
+    """Returns whether a file's name is one of an index, or of such a file that was not finished."""
+    name = aside[1] if (aside := _UNFINISHED.fullmatch(name)) else name
     is_shard = shard_number(name) is not None and name.endswith((file_list.SUFFIX, sample_table.SUFFIX))
-    return is_shard or name in (manifest.NAME, file_list.FOLDER, CLAIMS) or name.endswith(".tmp")
+    return is_shard or name in (manifest.NAME, file_list.FOLDER, CLAIMS)
 
 
 def _clear(root: Path) -> None:
@@ -149,7 +153,7 @@ def _listed(source: Source, folder: Path, *, skips: bool) -> tuple[Listing, Numb
     sizes, times = exact_states(folder, listing.keys)
     missing = np.flatnonzero(sizes == 0)
     listing = without_rows(
-        replace(listing, num_bytes=sizes), dict.fromkeys(missing.tolist(), "it is missing, or empty")
+        replace(listing, num_bytes=sizes), dict.fromkeys(missing.tolist(), "it is missing, empty, or no file")
     )
     if not skips:
         listing.check_whole()
