@@ -124,13 +124,22 @@ class MeetingFolder:
     def leave(self, last: Peer | None) -> None:
         """Leaves a last word for nodes that come late, or nothing; removes the folder if all have left; see `Place`."""
         with suppress(OSError):
-            if last:
+            if self._is_of_another():
+                pass
+            elif last:
                 self._folder.publish(node_file(self._node), json.dumps(replace(last, has_left=True).to_json()).encode())
             else:
                 with suppress(FileNotFoundError):
                     self._folder.unlink(node_file(self._node))
             _remove_if_left(self._folder, self._size if last else 0)
         self._close()
+
+    def _is_of_another(self) -> bool:
+        """Returns whether this node's file is that of another process at work: two jobs may stage the same at once."""
+        with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+            found = Peer.from_json(self._node, json.loads(self._folder.read(node_file(self._node))[0]))
+            return not found.has_left and found.owner != Owner.current() and found.owner.is_alive() is True
+        return False
 
     def machines(self, rank: int, size: int, machine: str) -> list[str]:
         """Returns the machine of each of the job's processes, after waiting until all have come.
@@ -142,11 +151,12 @@ class MeetingFolder:
         deadline, found = time.monotonic() + liveness.ARRIVAL_SECONDS, dict[int, str]()
         with files.storage_errors("write", self.path):
             self._folder.publish(f"rank-{rank}.json", json.dumps(machine).encode(), 0o600)
+            oldest = self._folder.read(f"rank-{rank}.json")[1].st_mtime - liveness.ARRIVAL_SECONDS
         while len(found) < size:
             for each in [each for each in range(size) if each not in found]:
                 with suppress(OSError, ValueError, RecursionError):
                     data, status = self._folder.read(f"rank-{each}.json")
-                    if status.st_uid == os.geteuid():
+                    if status.st_uid == os.geteuid() and status.st_mtime >= oldest:  # else of a job that was killed
                         found[each] = str(json.loads(data))
             absent = [each for each in range(size) if each not in found]
             if absent and time.monotonic() > deadline:
