@@ -230,6 +230,7 @@ def test_a_job_that_fails_does_not_speak_for_another_that_stages_the_same(
     others = met(CONTENT, 1, 2)
     assert others.peer(0) == at_work
     met(CONTENT, 0, 2).leave()
+    others.leave()
     assert not meeting_folder(CONTENT).exists()
 
 
@@ -245,3 +246,21 @@ def test_processes_of_a_job_that_was_killed_long_ago_do_not_count(
     os.utime(left, _LONG_AGO)
     with pytest.raises(LauncherError, match=r"ranks \[1\] of 2 did not come"):
         place.machines(0, 2, "here")
+
+
+def test_a_job_that_ends_leaves_the_meeting_to_one_of_its_name_that_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its nodes would meet in two places, each with a token of its own, and wait for each other."""
+    meet_in(tmp_path, monkeypatch)
+    ended, began = met(CONTENT, 0, 1), met(CONTENT, 0, 2)
+    last = Peer(0, ("127.0.0.1", 9), Owner.current(), True, 0, 0)
+    ended.tell(last)
+    ended.leave(last)
+    later = met(CONTENT, 1, 2)
+    assert later.token == began.token
+    began.tell(replace(last, is_complete=False))
+    assert (found := later.peer(0)) and not found.is_complete
+    del later
+    began.leave()
+    assert not meeting_folder(CONTENT).exists()
