@@ -54,6 +54,12 @@ def starting(what: str) -> Iterator[None]:
         raise MissingError(f"cannot start {what}: {limit}") from error
 
 
+def allow_open_files() -> None:
+    """Lets this process open as many files as its hard limit allows: many nodes connect to one that passes files on."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def reached(error: BaseException) -> str | None:
     """Returns which limit of the system an error comes from, and what to do; None if it comes from no limit."""
     number = error.errno if isinstance(error, OSError) else None

@@ -22,6 +22,7 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 SHUT = "is another user's, who lets nobody else write there, or not yet: stage again"
+_CLOSED = -2  # no descriptor: its number is given to what is opened next; os.listdir(-1) lists the current folder
 _MAX_DEPTH = 32  # of a folder to remove; data sets have a few levels
 
 
@@ -114,8 +115,9 @@ class OpenFolder:
         return found
 
     def close(self) -> None:
-        """Closes the folder."""
-        os.close(self.descriptor)
+        """Closes the folder; whatever is called afterwards raises OSError, and reaches no other folder."""
+        descriptor, self.descriptor = self.descriptor, _CLOSED
+        os.close(descriptor)
 
     def __enter__(self) -> OpenFolder:
         return self

@@ -50,7 +50,8 @@ class Owner:
         """
         if isinstance(record, dict) and set(record) == {"node", "namespace", "pid", "started"}:
             texts, numbers = (record["node"], record["namespace"]), (record["pid"], record["started"])
-            if all(isinstance(text, str) for text in texts) and all(type(number) is int for number in numbers):
+            are_numbers = all(type(number) is int and 0 <= number < 1 << 63 for number in numbers)
+            if are_numbers and all(isinstance(text, str) for text in texts):
                 return cls(*texts, *numbers)
         raise ValueError("expected the node, the namespace, the pid and the start of a process")
 

@@ -106,3 +106,16 @@ def test_removal_leaves_what_is_another_users(tmp_path: Path) -> None:
     with OpenFolder.at(tmp_path) as opened:
         assert not opened.remove("copy", 0)
     assert [path.name for path in (tmp_path / "copy").iterdir()] == ["theirs"]
+
+
+def test_a_closed_folder_reaches_no_other_one(tmp_path: Path, secret: Path) -> None:
+    """The system gives a descriptor's number to the next folder that is opened."""
+    opened = OpenFolder.at(tmp_path / "shared")
+    number = opened.descriptor
+    opened.close()
+    with OpenFolder.at(secret.parent) as other:
+        assert other.descriptor == number
+        for call in (lambda: opened.read("secret"), lambda: opened.publish("new", b""), opened.names, opened.close):
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                call()
+        assert other.names() == ["secret"]

@@ -86,7 +86,9 @@ def test_a_process_that_frees_its_memory_is_dead(tmp_path: Path, monkeypatch: py
     assert owner.start_time(me.pid) is None
 
 
-@pytest.mark.parametrize("change", [{"pid": "1"}, {"pid": 1.0}, {"started": True}, {"node": 1}, {"more": 1}])
+@pytest.mark.parametrize(
+    "change", [{"pid": "1"}, {"pid": 1.0}, {"pid": -1}, {"pid": 1 << 63}, {"started": True}, {"node": 1}, {"more": 1}]
+)
 def test_an_owner_of_another_form_is_refused(change: dict[str, object]) -> None:
     record = {"node": "here", "namespace": "pid:[1]", "pid": 1, "started": 1}
     assert Owner.from_json(record).pid == 1

@@ -2,6 +2,8 @@
 
 It begins once TOGETHER processes have come, if that is in the environment.
 
+It may open OPEN_FILES more files before it stages, if that is in the environment.
+
 STRATEGY in the environment names another strategy. The report tells how many of the data set's files were opened.
 
 FAULT is `hang`, `full` or `absent`, on node1, `late` on node2, or `stop first|last|agree|finalize|agreed HOST`: that
@@ -13,6 +15,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -114,6 +117,9 @@ def stage() -> dict[str, object]:
         topology = replace(topology, local_rank=0, local_world_size=1, node_rank=topology.rank, num_nodes=nodes)
     strategy, listeners = os.environ.get("STRATEGY", "broadcast"), Listeners(report=report, watch=watch)
     folder = Path(dest) if strategy == "stripe" else Path(dest) / host
+    if more := int(os.environ.get("OPEN_FILES", "0")):
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + more, most))  # noqa: PTH208
     try:
         with mpi.ending_early(topology) if strategy in ("broadcast", "auto") else nullcontext():
             _, summary = run(dataset, folder, strategy=strategy, topology=topology, listeners=listeners)

@@ -70,6 +70,16 @@ def test_every_node_sees_how_far_all_have_come(dataset: Manifest, any_cluster: C
         assert lefts == sorted(lefts, reverse=True)
 
 
+def test_many_connections_need_no_larger_limit(
+    dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand files are the usual limit, and some hundred nodes need more."""
+    monkeypatch.setenv("OPEN_FILES", "12")
+    cluster = Cluster(tmp_path, "folder")
+    reports = cluster.run(dataset.root, 4)
+    assert [report.get("error") for report in reports.values()] == [None] * 4
+
+
 def test_many_small_files(tmp_path: Path, cluster: Cluster) -> None:
     source = write_dataset(tmp_path / "many", [number % 7 * 1000 for number in range(300)])
     cluster.run(source.root, 3)
@@ -148,12 +158,14 @@ def test_an_unreadable_source_is_an_error_on_every_node(
 
 
 def test_a_node_without_room_says_so_and_the_others_go_on(
-    dataset: Manifest, any_cluster: Cluster, small_disk: Callable[[str], Path]
+    dataset: Manifest, any_cluster: Cluster, small_disk: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("LATE_SECONDS", "20")
     disk = small_disk("size=8m")
     any_cluster.dest.mkdir()
     (any_cluster.dest / "node1").symlink_to(disk)
-    reports = any_cluster.run(dataset.root, 3)
+    said, reports = any_cluster.start(dataset.root, 3).communicate(), any_cluster.reports()
+    assert "did not come" not in "".join(said)  # nobody has waited for it
     assert "are needed" in reports["node1.1"]["error"]
     check_others(any_cluster, reports, dataset)
     assert not list(disk.rglob("shard-*"))

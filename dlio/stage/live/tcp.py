@@ -19,7 +19,8 @@ import struct
 import time
 from contextlib import suppress
 
-from dlio.errors import UsageError
+from dlio.errors import StorageError, UsageError
+from dlio.io import limits
 from dlio.stage.live import wire
 from dlio.stage.live.connection import CLIENT_BYTES, Connection, RefusedError, exchange, is_node, persist
 
@@ -78,8 +79,15 @@ class TcpListener:
 
 
 def listening_at(host: str) -> socket.socket:
-    """Returns a socket that listens at any port of an address; raises OSError."""
-    return socket.create_server((host, 0), backlog=_BACKLOG)
+    """Returns a socket that listens at any port of an address; raises StorageError."""
+    try:
+        return socket.create_server((host, 0), backlog=_BACKLOG)
+    except OSError as error:
+        reason = limits.reached(error) or os.strerror(error.errno or 0)
+        raise StorageError(
+            f"other nodes cannot reach this one, which does not listen at {host}: {reason}; {INTERFACE} names an "
+            "interface or address of this node"
+        ) from error
 
 
 def connect(address: Address, token: bytes, content: str, client: bytes) -> Connection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from dlio.errors import StorageError, UsageError
+from dlio.cluster import liveness
+from dlio.errors import LauncherError, StorageError, UsageError
 from dlio.locking.owner import Owner
 from dlio.stage.cache.clean import clean
 from dlio.stage.live.agent.meeting import Peer
-from dlio.stage.live.agent.meeting_folder import meeting_folder
+from dlio.stage.live.agent.meeting_folder import MeetingFolder, meeting_folder
 from tests.helpers.forked import Forked
 from tests.helpers.live import meet_in, met
 from tests.helpers.users import ALICE, BOB, as_user, open_to_all
@@ -183,3 +185,82 @@ def test_a_meeting_that_others_can_read_is_refused(tmp_path: Path, monkeypatch: 
     meeting_folder(CONTENT).chmod(0o750)
     with pytest.raises(StorageError, match="is not this user's alone"):
         met(CONTENT, 1, 2)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"staged": float("inf")},
+        {"total": 10**400},
+        {"had": -1},
+        {"rate": True},
+        {"address": ["127.0.0.1", 65536]},
+        {"address": ["127.0.0.1\0", 9]},
+        {"address": ["a name that takes long to look up", 9]},
+        {"owner": {"node": "n", "namespace": "", "pid": 10**4200, "started": 1}},
+    ],
+    ids=str,
+)
+def test_absurd_records_are_no_peers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, object]
+) -> None:
+    meet_in(tmp_path, monkeypatch)
+    meetings = [met(CONTENT, node, 3) for node in range(3)]
+    record = Peer(1, ("127.0.0.1", 9), Owner.current(), False, 0, 0, waiting_for="why" * 1000).to_json()
+    for node, each in ((1, record | change), (2, record)):
+        (meeting_folder(CONTENT) / f"node-{node}.json").write_text(json.dumps(each))
+    assert meetings[0].peer(1) is None
+    found = meetings[0].peer(2)
+    assert found and len(found.waiting_for) == 200
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_a_job_that_fails_does_not_speak_for_another_that_stages_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_last: bool
+) -> None:
+    """Both have one name, as outside of a scheduler: the other nodes would leave the one that is at work."""
+    meet_in(tmp_path, monkeypatch)
+    at_work = Peer(0, ("127.0.0.1", 9), Owner.current(), False, 0, 1)
+    met(CONTENT, 0, 2).tell(at_work)
+
+    def second() -> None:
+        met(CONTENT, 0, 2).leave(replace(at_work, owner=Owner.current()) if is_last else None)
+
+    assert Forked(second).wait() == 0
+    others = met(CONTENT, 1, 2)
+    assert others.peer(0) == at_work
+    met(CONTENT, 0, 2).leave()
+    others.leave()
+    assert not meeting_folder(CONTENT).exists()
+
+
+def test_processes_of_a_job_that_was_killed_long_ago_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meet_in(tmp_path, monkeypatch)
+    monkeypatch.setattr(liveness, "ARRIVAL_SECONDS", 0.2)
+    place = MeetingFolder(meeting_folder(CONTENT), 0)
+    left = meeting_folder(CONTENT) / "rank-1.json"
+    left.write_text('"elsewhere"')
+    assert place.machines(0, 2, "here") == ["here", "elsewhere"]
+    os.utime(left, _LONG_AGO)
+    with pytest.raises(LauncherError, match=r"ranks \[1\] of 2 did not come"):
+        place.machines(0, 2, "here")
+
+
+def test_a_job_that_ends_leaves_the_meeting_to_one_of_its_name_that_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its nodes would meet in two places, each with a token of its own, and wait for each other."""
+    meet_in(tmp_path, monkeypatch)
+    ended, began = met(CONTENT, 0, 1), met(CONTENT, 0, 2)
+    last = Peer(0, ("127.0.0.1", 9), Owner.current(), True, 0, 0)
+    ended.tell(last)
+    ended.leave(last)
+    later = met(CONTENT, 1, 2)
+    assert later.token == began.token
+    began.tell(replace(last, is_complete=False))
+    assert (found := later.peer(0)) and not found.is_complete
+    del later
+    began.leave()
+    assert not meeting_folder(CONTENT).exists()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import resource
 import signal
 import sys
 import time
@@ -171,8 +170,7 @@ def main() -> None:
         _exit(error.exit_code)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    limits.allow_open_files()
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
     code = 0
     try:

@@ -16,6 +16,7 @@ from functools import partial
 
 from dlio.dataset.manifest import File
 from dlio.errors import StorageError
+from dlio.io import limits
 from dlio.locking.claim import claimed
 from dlio.locking.claim_file import Claim, is_in_force
 from dlio.locking.owner import Owner
@@ -27,7 +28,7 @@ from dlio.stage.cache.node_cache import is_being_filled, make_room
 from dlio.stage.cache.ownership import check_safe, choosing_again, folder_for_us, open_for_us
 from dlio.stage.job import Job, Outcome
 from dlio.stage.live.agent.fill import Fill
-from dlio.stage.live.agent.meeting import Meeting, Peer
+from dlio.stage.live.agent.meeting import MOST_TEXT, Meeting, Peer
 from dlio.stage.live.agent.node import Node
 from dlio.stage.live.agent.store import Create, Store
 from dlio.stage.live.agent.together import Together
@@ -38,7 +39,6 @@ from dlio.stage.planning.live import Plan
 from dlio.stage.transfer.source import StagingSource
 
 _HEAD_START_SECONDS = 2.0
-_SHOWN_TEXT = 200
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ def complete(job: Job, plan: Plan, copy: str, meeting: Meeting | None = None) ->
         return choosing_again(partial(_complete, job, plan, copy, meeting))
     except BaseException as error:
         if meeting:
-            meeting.leave(Peer(plan.node, ("", 0), Owner.current(), False, 0, 1, waiting_for=str(error)[:_SHOWN_TEXT]))
+            meeting.leave(Peer(plan.node, ("", 0), Owner.current(), False, 0, 1, waiting_for=str(error)[:MOST_TEXT]))
         raise
 
 
@@ -144,6 +144,8 @@ def _at_work(
     job: Job, plan: Plan, folder: StagedFolder, create: Create | None = None, meeting: Meeting | None = None
 ) -> Iterator[Together]:
     """Yields a node at work, and ends it."""
+    if meeting:
+        limits.allow_open_files()
     with (
         closing(Node(job, plan, folder, create, is_hurried=True, meeting=meeting)) as node,
         closing(Together(job, node)) as together,

@@ -43,6 +43,7 @@ class Introduced:
         self._content, self._node, self._addresses, self._listener = content, node, addresses, listener
         self._known: dict[int, tuple[Peer, float]] = {}
         self._gone: set[int] = set()
+        self._silent: set[int] = set()  # they did not answer when they were asked last
         self._complete: set[int] = set()
         self._told: set[int] = set()
         self._has_all = False
@@ -69,8 +70,12 @@ class Introduced:
         found = self._known.get(node)
         if found and node in self._complete:
             has_left = node in self._gone
-            return replace(found[0], is_complete=True, staged=found[0].total, has_left=has_left), found[1]
-        return None if node in self._gone else found
+            return replace(found[0], is_complete=True, staged=found[0].total, has_left=has_left), self._sign(node)
+        return (found[0], self._sign(node)) if found and node not in self._gone else None
+
+    def _sign(self, node: int) -> float:
+        """Returns a sign of life, new while a node has answered whenever asked: a round of many takes a minute."""
+        return self._known[node][1] if node in self._silent else time.monotonic()
 
     def heard(self, node: int) -> None:
         """Notes that a node has all; see `Place`."""
@@ -118,10 +123,12 @@ class Introduced:
             TypeError,
             RecursionError,
         ):  # it does not serve yet, hangs, or is cut off
+            self._silent.add(node)
             return _SOON_SECONDS if node not in self._known else _HUNG_SECONDS
         if has_all:
             self._told.add(node)
         self._known[node] = (peer, time.monotonic())
+        self._silent.discard(node)
         return _SOON_SECONDS
 
 

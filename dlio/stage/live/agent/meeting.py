@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from ipaddress import IPv4Address
 from typing import Any, Protocol
 
 from dlio.cluster import liveness
@@ -22,6 +23,7 @@ from dlio.stage.live.tcp import Address, TcpListener
 
 JOIN_SECONDS = 5.0  # after which a node that has not come is taken for lost, until it comes
 LATE_SECONDS = 60.0  # so long its part is left to it where nobody waits: a thousand nodes start in that time
+MOST_TEXT = 200  # characters of what failed
 _FRESH_SECONDS = 1.0  # a record is looked at again after so long
 _SOON_SECONDS = 0.1  # between two looks for a node that has not come yet, or that alone is awaited
 
@@ -62,16 +64,23 @@ class Peer:
     def from_json(cls, node: int, record: Any) -> Peer:
         """Returns the record of a node; raises ValueError, KeyError or TypeError if it is none."""
         host, port = record["address"]
+        address = (str(IPv4Address(host)) if host else "", _number(port, 1 << 16))
+        staged, total, rate, had = (_number(record[name]) for name in ("staged", "total", "rate", "had"))
         return cls(
-            node, (str(host), int(port)), Owner.from_json(record["owner"]), bool(record["is_complete"]),
-            int(record["staged"]), int(record["total"]), int(record["rate"]), str(record["waiting_for"]),
-            int(record["had"]), bool(record["has_left"]),
+            node, address, Owner.from_json(record["owner"]), bool(record["is_complete"]), staged, total, rate,
+            str(record["waiting_for"])[:MOST_TEXT], had, bool(record["has_left"]),
         )  # fmt: skip
 
     @property
     def progress(self) -> NodeProgress:
         """How far the node is, for `Listeners.watch`."""
         return NodeProgress(self.owner.host, self.total - self.had, max(0, self.total - self.staged))
+
+
+def _number(value: Any, end: int = 1 << 63) -> int:
+    if type(value) is int and 0 <= value < end:
+        return value
+    raise ValueError(f"expected a number from 0 to {end - 1}")
 
 
 def numbered(topology: Topology, machines: Sequence[str]) -> Topology:

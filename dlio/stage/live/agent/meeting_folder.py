@@ -29,18 +29,16 @@ from dlio.io.ground import check_ground
 from dlio.io.open_folder import OpenFolder
 from dlio.locking.owner import Owner
 from dlio.stage.cache import lease
-from dlio.stage.live.agent.meeting import JOIN_SECONDS, Peer
+from dlio.stage.live.agent.meeting import JOIN_SECONDS, LATE_SECONDS, Peer
 from dlio.stage.live.tcp import TOKEN_BYTES, TcpListener, host_address
 
 MEET, TOKEN = "DLIO_MEET", "token"
 SHOWN = ".shown"
 _MEETINGS = "dlio-meet"  # with the user's id, below a folder that may be shared with other users
 _CONTENT = 32  # characters of a content id
-_FORGOTTEN_SECONDS = 7 * 86400
-_POLL_SECONDS = 0.05
+_FORGOTTEN_SECONDS, _POLL_SECONDS = 7 * 86400, 0.05
 _SILENT_SECONDS = 3600  # of an agent on another machine
-_NODE = re.compile(r"node-([0-9]+)\.json")
-_RANK = re.compile(r"rank-([0-9]+)\.json")
+_NODE, _RANK = (re.compile(rf"{each}-([0-9]+)\.json") for each in ("node", "rank"))
 _UNFINISHED = re.compile(rf"\.({TOKEN}|(node|rank)-[0-9]+\.json)\.[0-9a-f]+")
 
 _log = logging.getLogger(__name__)
@@ -65,17 +63,17 @@ class MeetingFolder:
         self._came = 0  # when this node first told something, by the file system's clock
         self._left: set[int] = set()
         self._folder = open_meeting(self.path)
-        self._close = weakref.finalize(self, self._folder.close)
+        self._coming = f".{TOKEN}.{os.urandom(8).hex()}"
+        self._close = weakref.finalize(self, _close, self._folder, self._coming, size)
         self.token = self._token()
 
     def _token(self) -> bytes:
-        """Returns the job's token, made if this node is the first."""
-        path, mine = self.path / TOKEN, f".{TOKEN}.{os.urandom(8).hex()}"
+        """Returns the job's token, made if this node is the first; its draft says that this node is coming."""
+        path = self.path / TOKEN
         with files.storage_errors("write", path):
-            self._folder.write_new(mine, os.urandom(TOKEN_BYTES), 0o600)
+            self._folder.write_new(self._coming, os.urandom(TOKEN_BYTES), 0o600)
             with suppress(FileExistsError):
-                self._folder.link(mine, TOKEN)
-            self._folder.unlink(mine)
+                self._folder.link(self._coming, TOKEN)
             data, status = self._folder.read(TOKEN)
         if status.st_uid != os.geteuid() or status.st_mode & 0o077 or len(data) != TOKEN_BYTES:
             raise StorageError(f"{path} holds no token that only you may read: remove {self.path}")
@@ -90,7 +88,10 @@ class MeetingFolder:
         name = node_file(self._node)
         with files.storage_errors("write", self.path):
             self._folder.publish(name, json.dumps(peer.to_json()).encode())
-            self._came = self._came or self._folder.read(name)[1].st_mtime_ns
+            if not self._came:
+                self._came = self._folder.read(name)[1].st_mtime_ns
+                with suppress(FileNotFoundError):
+                    self._folder.unlink(self._coming)
 
     def look(self, node: int) -> tuple[Peer, object] | None:
         """Returns what a node's file says, and when it was written; see `Place`."""
@@ -124,13 +125,23 @@ class MeetingFolder:
     def leave(self, last: Peer | None) -> None:
         """Leaves a last word for nodes that come late, or nothing; removes the folder if all have left; see `Place`."""
         with suppress(OSError):
-            if last:
+            with suppress(FileNotFoundError):
+                self._folder.unlink(self._coming)
+            is_of_another = self._is_of_another()
+            if last and not is_of_another:
                 self._folder.publish(node_file(self._node), json.dumps(replace(last, has_left=True).to_json()).encode())
-            else:
+            elif not is_of_another:
                 with suppress(FileNotFoundError):
                     self._folder.unlink(node_file(self._node))
             _remove_if_left(self._folder, self._size if last else 0)
         self._close()
+
+    def _is_of_another(self) -> bool:
+        """Returns whether this node's file is that of another process at work: two jobs may stage the same at once."""
+        with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+            found = Peer.from_json(self._node, json.loads(self._folder.read(node_file(self._node))[0]))
+            return not found.has_left and found.owner != Owner.current() and found.owner.is_alive() is True
+        return False
 
     def machines(self, rank: int, size: int, machine: str) -> list[str]:
         """Returns the machine of each of the job's processes, after waiting until all have come.
@@ -142,11 +153,12 @@ class MeetingFolder:
         deadline, found = time.monotonic() + liveness.ARRIVAL_SECONDS, dict[int, str]()
         with files.storage_errors("write", self.path):
             self._folder.publish(f"rank-{rank}.json", json.dumps(machine).encode(), 0o600)
+            oldest = self._folder.read(f"rank-{rank}.json")[1].st_mtime - liveness.ARRIVAL_SECONDS
         while len(found) < size:
             for each in [each for each in range(size) if each not in found]:
                 with suppress(OSError, ValueError, RecursionError):
                     data, status = self._folder.read(f"rank-{each}.json")
-                    if status.st_uid == os.geteuid():
+                    if status.st_uid == os.geteuid() and status.st_mtime >= oldest:  # else of a job that was killed
                         found[each] = str(json.loads(data))
             absent = [each for each in range(size) if each not in found]
             if absent and time.monotonic() > deadline:
@@ -218,11 +230,9 @@ def forget(job: str) -> None:
                 if meeting.path.name[:-_CONTENT] in (path.name, f"{path.name[:-1]}{SHOWN}-"):
                     with suppress(OSError):
                         _leave_for_the_dead(meeting)
-    except UsageError:  # so there are none
-        return
     except StorageError as error:
         _log.warning("meetings of earlier agents are left: %s", error.text)
-    except OSError:  # none was ever made
+    except (UsageError, OSError):  # none was ever made
         return
 
 
@@ -237,10 +247,22 @@ def _leave_for_the_dead(meeting: OpenFolder) -> None:
     _remove_if_left(meeting)
 
 
+def _close(meeting: OpenFolder, coming: str, size: int) -> None:
+    """Closes a meeting; a process that has told nothing is not coming any more."""
+    with suppress(OSError):
+        meeting.unlink(coming)
+        if size:
+            _remove_if_left(meeting, size)
+    meeting.close()
+
+
 def _remove_if_left(meeting: OpenFolder, size: int = 0) -> None:
-    """Removes the folder if no node is there any more, after at least so many have come; raises OSError."""
-    nodes = list(filter(_NODE.fullmatch, meeting.names()))
-    if len(nodes) >= size and not any(_is_there(meeting, name) for name in nodes):
+    """Removes the folder if no node is there or coming, after at least so many have come; raises OSError."""
+    names = meeting.names()
+    nodes = list(filter(_NODE.fullmatch, names))
+    drafts = filter(None, (meeting.look(name) for name in names if name.startswith(f".{TOKEN}.")))
+    is_coming = any(time.time() - each.st_mtime < LATE_SECONDS for each in drafts)  # maybe of a job of the same name
+    if not is_coming and len(nodes) >= size and not any(_is_there(meeting, name) for name in nodes):
         _remove(meeting)
 
 

@@ -17,7 +17,7 @@ from dlio.stage.cache import lease
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.job import Job
 from dlio.stage.live.agent.fill import Fill
-from dlio.stage.live.agent.meeting import Meeting, Peer
+from dlio.stage.live.agent.meeting import MOST_TEXT, Meeting, Peer
 from dlio.stage.live.agent.meeting_folder import MeetingFolder, meeting_folder
 from dlio.stage.live.agent.peers import Fetching
 from dlio.stage.live.agent.relay import Relay
@@ -33,7 +33,7 @@ _TICK_SECONDS = 0.25
 _LOOK_SECONDS = 2.0  # between two looks at leases and folders
 UNUSED_SECONDS = 10.0  # without a client
 STUCK_SECONDS = 600.0  # without a block: nobody waits any longer for a node
-_SHOWN_NODES, _SHOWN_TEXT = 100, 200  # so that they fit into `wire.MAX_STAT`
+_SHOWN_NODES = 100  # so that they fit into `wire.MAX_STAT`
 
 _log = logging.getLogger(__name__)
 
@@ -148,7 +148,7 @@ class Node:
         rate = round(self.store.written_bytes / max(seconds, 1e-9))
         return Peer(
             self.plan.node, self.address, Owner.current(), self.store.is_complete, done, self.store.num_bytes,
-            rate, self.fill.problem[:_SHOWN_TEXT], self._had,
+            rate, self.fill.problem[:MOST_TEXT], self._had,
         )  # fmt: skip
 
     def asked_by(self, client: bytes, *, has_all: bool) -> Peer:
