@@ -169,6 +169,16 @@ def test_a_copy_that_was_pickled_reads_the_same(packed, start, monkeypatch):
     assert digests(samples, 0, 2) == digests(PackedSamples(packed), 0, 2)
 
 
+def test_tables_that_are_larger_than_their_shards_arrive_whole(tmp_path, start):
+    schema = Schema.of({"label": "int64"}, ("a", "b"), 0)
+    tiny = [Sample(f"{i:04}", {"label": i % 2}) for i in range(160)]
+    packed = pack_samples(tmp_path / "tiny", schema, tiny, num_shards=80)
+    loader = Loader(ArrayBatches(PackedSamples(packed.root, cache=tmp_path / "cache")), BATCH, num_workers=2)
+    assert [label for batch in loader for label in batch["label"].tolist()] == [i % 2 for i in range(160)]
+    loader.close()
+    end_agent(StagedFolder(tmp_path / "cache", packed.content_id))
+
+
 @pytest.mark.parametrize("packed", ["tfrecord"], indirect=True)
 def test_an_agent_that_is_killed_is_started_again(packed, tmp_path, start):
     samples = PackedSamples(packed.root, cache=tmp_path / "cache")

@@ -13,6 +13,7 @@ from os import PathLike
 from pathlib import Path
 
 from dlio.dataset.manifest import NAME, File, Manifest
+from dlio.dataset.sample_table import SUFFIX
 from dlio.errors import DlioError, LauncherError, StorageError
 from dlio.io.arrivals import Arrival
 from dlio.io.threads import cached_property
@@ -126,12 +127,13 @@ class LiveFilling:
         return {file.name: (number, file) for number, file in enumerate(files)}
 
     def prepare(self, names: Sequence[str]) -> Collection[str]:
-        """Waits for the small ones of a shard's files; returns the names of those that are still arriving.
+        """Waits for the small ones of a shard's files, and its table; returns the names of those still arriving.
 
         Raises:
             StorageError: the agent is gone and cannot be started again, or nobody has the files.
         """
-        largest = max(names, key=lambda name: self._files[name][1].num_bytes)
+        # The table of tiny samples may be larger than these, and is read whole.
+        largest = max(names, key=lambda name: (not name.endswith(SUFFIX), self._files[name][1].num_bytes))
         self.complete([name for name in names if name != largest])
         return () if self._path(largest).exists() else (largest,)
 
