@@ -46,18 +46,8 @@ bool has_end(const std::uint8_t* begin, std::size_t size) noexcept {
 
 bool has_end(const jpeg_source_mgr& source) noexcept { return has_end(source.next_input_byte, source.bytes_in_buffer); }
 
-struct Workspace {
-  Record record;
-  Scratch header;
-
-  void trim() noexcept {
-    record.trim();
-    header.trim();
-  }
-};
-
 Probe probe_record(Bytes bytes) {
-  Kept<Workspace> work;
+  Kept<RecordWorkspace> work;
   parse_record(bytes, work->record);
   const Bytes trailer = work->record.trailer;
   OpenJpeg open(full_header(work->record, work->header), Markers::exif, bytes.size);

@@ -47,6 +47,17 @@ struct Record {
   void trim() noexcept { trim_kept(begins); }
 };
 
+// The memory that reading a record needs, kept from one to the next.
+struct RecordWorkspace {
+  Record record;
+  Scratch header;
+
+  void trim() noexcept {
+    record.trim();
+    header.trim();
+  }
+};
+
 // Whether the bytes begin as a record of a version that this core reads.
 bool is_planes(Bytes bytes) noexcept;
 

@@ -10,16 +10,6 @@ namespace {
 
 constexpr std::size_t kFirstBytes = std::size_t{1} << 16;
 
-struct Workspace {
-  Record record;
-  Scratch header;
-
-  void trim() noexcept {
-    record.trim();
-    header.trim();
-  }
-};
-
 // Sets the writer's tables to those of the header.
 void take_tables(Bytes header, const Record& record, ScanWriter& writer) {
   OpenJpeg open(header, Markers::none, record.tiles.size);
@@ -61,7 +51,7 @@ std::size_t write_scan(const Record& record, ScanWriter& writer) {
 }  // namespace
 
 Bytes from_planes(Bytes bytes, Scratch& out) {
-  Kept<Workspace> work;
+  Kept<RecordWorkspace> work;
   Record& record = work->record;
   parse_record(bytes, record);
   require_checksum(bytes);
