@@ -214,6 +214,19 @@ def test_absurd_records_are_no_peers(
     assert found and len(found.waiting_for) == 200
 
 
+def test_a_node_that_had_all_is_shown_with_all_after_its_process_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meet_in(tmp_path, monkeypatch)
+    other, meeting = met(CONTENT, 1, 2), met(CONTENT, 0, 2)
+    at_work = Peer(1, ("127.0.0.1", 9), Owner.current(), False, 3, 10)
+    other.tell(at_work)
+    assert meeting.known() == [at_work]
+    other.tell(replace(at_work, is_complete=True, staged=10, owner=replace(Owner.current(), started=1)))
+    meeting.peer(1, fresh=0.0)
+    assert [peer.staged for peer in meeting.known()] == [10] and list(meeting.lost()) == []
+
+
 @pytest.mark.parametrize("is_last", [True, False])
 def test_a_job_that_fails_does_not_speak_for_another_that_stages_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_last: bool

@@ -180,7 +180,7 @@ class Meeting:
         peer, sign = found
         silent = self._signs.note((node, peer.owner), sign)
         is_dead = silent > liveness.LOST_SECONDS or peer.owner.is_alive() is False
-        if peer.has_left or not is_dead:
+        if peer.has_left or peer.is_complete or not is_dead:
             self._last[node] = peer
         return None if is_dead or peer.has_left else peer
 
