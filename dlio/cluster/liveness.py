@@ -2,7 +2,7 @@
 
 Every process gives signs from a thread of its own, also while it waits for a disk. How a sign travels is up to its
 transport: MPI messages (executors/_heartbeat.py), a file's modification time (locking/claim.py,
-stage/live/agent/meeting_folder.py), or an answer (stage/live/agent/introduced.py). Whether a process on this machine
+stage/meeting/folder.py), or an answer (stage/meeting/introduced.py). Whether a process on this machine
 runs is answered by `dlio.locking.owner` at once.
 
 Read the constants as `liveness.LOST_SECONDS` when they are needed, so that a test can shorten them.

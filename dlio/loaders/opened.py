@@ -27,8 +27,8 @@ from dlio.loaders.sampling.mixed_order import draws_of
 from dlio.loaders.sampling.order import Indices, num_lanes
 from dlio.loaders.sampling.rank_share import Step
 from dlio.loaders.stats import Clock, Skips
-from dlio.stage.cache.resolve import opened as found_copy
-from dlio.stage.live.filling import cached, has_parts
+from dlio.stage.client.filling import cached, has_parts
+from dlio.stage.client.resolve import opened as found_copy
 
 _READ_PIECES = 16  # 64 MB, for samples that are read without a loader, which would set a limit
 

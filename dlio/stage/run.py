@@ -16,14 +16,14 @@ from dlio.dataset.manifest import Manifest
 from dlio.errors import DlioError, StorageError, UsageError
 from dlio.io import trace
 from dlio.io.filesystems import filesystem_of
-from dlio.stage import mpi
-from dlio.stage.cache.clean import forsake
-from dlio.stage.cache.locations import remember
-from dlio.stage.decide import check_job, decide
-from dlio.stage.destination import learn_id, with_dest
+from dlio.stage.choose.decide import check_job, decide
+from dlio.stage.choose.destination import learn_id, with_dest
+from dlio.stage.copies.locations import remember
 from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options, Outcome
+from dlio.stage.meeting import mpi
 from dlio.stage.strategies import AUTO, Strategy, load, needs_of
 from dlio.stage.transfer.source import StagingSource, source_of
+from dlio.stage.upkeep.clean import forsake
 
 _log = logging.getLogger(__name__)
 

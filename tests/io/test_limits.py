@@ -26,8 +26,8 @@ from dlio.executors import processes
 from dlio.io import files, limits
 from dlio.io.threads import Threads, started
 from dlio.locking.owner import node_id
-from dlio.stage.live.agent import __main__ as agent
-from dlio.stage.live.start import Task
+from dlio.stage.client.start import Task
+from dlio.stage.engine import __main__ as agent
 from tests.helpers.forked import Forked
 from tests.helpers.images import make_image_folder
 from tests.helpers.staging import damaged_files, write_dataset

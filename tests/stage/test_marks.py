@@ -18,17 +18,17 @@ from dlio.io.open_folder import OpenFolder
 from dlio.locking import claim_file
 from dlio.locking.claim_file import Claim
 from dlio.locking.owner import Owner, start_time
-from dlio.stage.cache import lease
-from dlio.stage.cache.as_owner import become
-from dlio.stage.cache.base_folder import is_closed, marker_of, may_change, open_up
-from dlio.stage.cache.folder import StagedFolder
-from dlio.stage.cache.ownership import is_safe
-from dlio.stage.cache.repair import manifest_at_rest
+from dlio.stage.copies import lease
+from dlio.stage.copies.base_folder import is_closed, marker_of, may_change, open_up
+from dlio.stage.copies.blocks import BLOCK_BYTES, Blocks
+from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.live_folder import LiveFolder
+from dlio.stage.copies.ownership import is_safe
+from dlio.stage.engine.complete import residue_removed, take_over
 from dlio.stage.job import all_files
-from dlio.stage.live.agent.complete import residue_removed, take_over
-from dlio.stage.live.blocks import BLOCK_BYTES, Blocks
-from dlio.stage.live.folder import LiveFolder
 from dlio.stage.run import run
+from dlio.stage.upkeep.as_owner import become
+from dlio.stage.upkeep.repair import manifest_at_rest
 from tests.helpers.forked import Forked
 from tests.helpers.staging import folder_of, write_dataset
 from tests.helpers.users import BOB, COPY, as_user

@@ -16,7 +16,7 @@ from dlio import cli
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
 from dlio.stage import strategies
-from dlio.stage.auto import choose
+from dlio.stage.choose.auto import choose
 from dlio.stage.planning.cost import Machine, Volume
 from tests.helpers.staging import assert_staged, node
 
@@ -24,9 +24,9 @@ RELAY = '''
 """Relay: copies the whole data set, the second half first."""
 
 from dlio.stage.planning.cost import Cost
-from dlio.stage.planning.live import Plan
+from dlio.stage.planning.plan import Plan
 from dlio.stage.strategies import Needs
-from dlio.stage.live.agent.complete import complete
+from dlio.stage.engine.complete import complete
 
 NEEDS = Needs()
 

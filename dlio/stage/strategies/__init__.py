@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # the command line's help is not to load these
     from dlio.stage.planning.cost import Cost, Machine, Volume
     from dlio.stage.planning.flows import Flows, Sizes
 
-AUTO = "auto"  # stands for the strategy that `dlio.stage.auto` chooses
+AUTO = "auto"  # stands for the strategy that `dlio.stage.choose.auto` chooses
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ its shards. A node that has all serves the others until they have all, too. Node
 data set already, need not read it again.
 
 The nodes find each other by MPI where its launcher started the processes, else in a folder that they all see
-(dlio/stage/live/agent/meeting_folder.py).
+(dlio/stage/meeting/folder.py).
 
 Cost of S bytes on N nodes, with the rates of `Machine` and pieces of C bytes:
 max(S / source, S / (N client), S (N-1) / (N network), S / local) + N C / network. The last term: each node begins with
@@ -20,17 +20,17 @@ import numpy as np
 
 from dlio.cluster.topology import Topology
 from dlio.locking.owner import node_id
-from dlio.stage import mpi
-from dlio.stage.cache.base_folder import check_names
+from dlio.stage.copies.base_folder import check_names
+from dlio.stage.engine.complete import complete
+from dlio.stage.engine.fill import THREADS
 from dlio.stage.job import Job, Outcome, whole_copy
-from dlio.stage.live.agent.complete import complete
-from dlio.stage.live.agent.fill import THREADS
-from dlio.stage.live.agent.meeting import Meeting, Place, numbered
-from dlio.stage.live.agent.meeting_folder import MeetingFolder, meeting_folder
+from dlio.stage.meeting import mpi
+from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
+from dlio.stage.meeting.meeting import Meeting, Place, numbered
 from dlio.stage.planning.cost import Cost, Machine, Volume
 from dlio.stage.planning.flows import Flows, Sizes, totals
-from dlio.stage.planning.live import Plan
 from dlio.stage.planning.placement import BLOCK_BYTES, assign_first
+from dlio.stage.planning.plan import Plan
 from dlio.stage.strategies import Needs
 
 NEEDS = Needs(exchange=True)
@@ -62,7 +62,7 @@ def carry_out(job: Job) -> Outcome:
     Raises:
         LauncherError: the launcher does not number the nodes, and they do not find each other.
         StorageError: as `complete`, or the nodes have no folder to meet in.
-        DlioError: as `dlio.stage.live.agent.complete.complete`.
+        DlioError: as `dlio.stage.engine.complete.complete`.
     """
     check_names(job.manifest)
     topology, place = _met(job)

@@ -16,13 +16,13 @@ import numpy as np
 
 from dlio.cluster.topology import Topology
 from dlio.errors import UsageError
+from dlio.stage.engine.complete import complete
+from dlio.stage.engine.fill import THREADS
 from dlio.stage.job import Job, Outcome
-from dlio.stage.live.agent.complete import complete
-from dlio.stage.live.agent.fill import THREADS
 from dlio.stage.planning.cost import Cost, Machine, Volume
 from dlio.stage.planning.flows import Flows, Sizes, flows_alone, totals
-from dlio.stage.planning.live import Plan
 from dlio.stage.planning.placement import assign_first, check_copies, partitioned
+from dlio.stage.planning.plan import Plan
 from dlio.stage.strategies import Needs
 
 NEEDS = Needs(parts=True)
@@ -70,7 +70,7 @@ def carry_out(job: Job) -> Outcome:
 
     Raises:
         UsageError: as `copy_name`.
-        DlioError: as `dlio.stage.live.agent.complete.complete`.
+        DlioError: as `dlio.stage.engine.complete.complete`.
     """
     node, nodes = _numbers(job.topology)
     manifest = replace(partitioned(job.manifest, nodes, job.options.copies), node=node)

@@ -14,12 +14,12 @@ import numpy as np
 
 from dlio.cluster.topology import Topology
 from dlio.locking.owner import node_id
+from dlio.stage.engine.complete import complete
+from dlio.stage.engine.fill import THREADS
 from dlio.stage.job import Job, Outcome, whole_copy
-from dlio.stage.live.agent.complete import complete
-from dlio.stage.live.agent.fill import THREADS
 from dlio.stage.planning.cost import Cost, Machine, Volume
 from dlio.stage.planning.flows import Flows, Sizes, flows_alone
-from dlio.stage.planning.live import Plan
+from dlio.stage.planning.plan import Plan
 from dlio.stage.strategies import Needs
 
 NEEDS = Needs()
@@ -43,7 +43,7 @@ def carry_out(job: Job) -> Outcome:
     """Returns the whole data set on this node.
 
     Raises:
-        DlioError: as `dlio.stage.live.agent.complete.complete`.
+        DlioError: as `dlio.stage.engine.complete.complete`.
     """
     return complete(job, Plan(job.manifest, begin=_share(job.topology)), copy_name(job))
 

@@ -20,19 +20,19 @@ from dlio.dataset.manifest import File
 from dlio.errors import StorageError
 from dlio.io.filesystems import filesystem_of
 from dlio.locking.claim import claimed
-from dlio.stage.cache.base_folder import check_names
-from dlio.stage.cache.folder import StagedFolder
-from dlio.stage.cache.ownership import check_safe, choosing_again, folder_for_us, open_for_us
+from dlio.stage.copies.base_folder import check_names
+from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.live_folder import LiveFolder
+from dlio.stage.copies.ownership import check_safe, choosing_again, folder_for_us, open_for_us
+from dlio.stage.engine.complete import fill
+from dlio.stage.engine.fill import THREADS
+from dlio.stage.engine.store import Create
 from dlio.stage.job import Job, Outcome, all_files, whole_copy
-from dlio.stage.live.agent.complete import fill
-from dlio.stage.live.agent.fill import THREADS
-from dlio.stage.live.agent.store import Create
-from dlio.stage.live.folder import LiveFolder
 from dlio.stage.planning import striping
 from dlio.stage.planning.cost import Cost, Machine, Volume
 from dlio.stage.planning.flows import Flows, Sizes, flows_alone, totals
-from dlio.stage.planning.live import Plan
 from dlio.stage.planning.placement import assign_first, partitioned
+from dlio.stage.planning.plan import Plan
 from dlio.stage.planning.striping import Layout
 from dlio.stage.strategies import Needs
 
@@ -71,7 +71,7 @@ def carry_out(job: Job) -> Outcome:
     """Returns the data set in a folder that all nodes see.
 
     Raises:
-        DlioError: as `dlio.stage.live.agent.complete.complete`, or a layout is refused.
+        DlioError: as `dlio.stage.engine.complete.complete`, or a layout is refused.
     """
     return choosing_again(partial(_carry_out, job))
 

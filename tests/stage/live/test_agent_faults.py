@@ -13,13 +13,13 @@ import pytest
 from dlio.dataset.manifest import File, Manifest
 from dlio.errors import StorageError
 from dlio.locking import claim_file
-from dlio.stage.cache.base_folder import open_up
-from dlio.stage.live.agent import __main__ as agent_main
-from dlio.stage.live.agent import fill, relay
-from dlio.stage.live.agent import node as agent_node
-from dlio.stage.live.agent.node import LetGo, Node
-from dlio.stage.live.folder import LiveFolder
-from dlio.stage.live.wire import Origin
+from dlio.stage.copies.base_folder import open_up
+from dlio.stage.copies.live_folder import LiveFolder
+from dlio.stage.engine import __main__ as agent_main
+from dlio.stage.engine import fill, relay
+from dlio.stage.engine import node as agent_node
+from dlio.stage.engine.node import LetGo, Node
+from dlio.stage.protocol.wire import Origin
 from dlio.stage.transfer.source import MountedFolder
 from tests.helpers.live import client_of, content, eventually, is_complete, meet_in, nodes, task, working
 from tests.helpers.staging import MiB, damaged_files, flip

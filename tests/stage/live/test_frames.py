@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlio.stage.live import wire
-from dlio.stage.live.wire import Op, Request, Status, WireError
+from dlio.stage.protocol import wire
+from dlio.stage.protocol.wire import Op, Request, Status, WireError
 
 Pair = tuple[socket.socket, socket.socket]
 

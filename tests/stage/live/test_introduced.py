@@ -13,12 +13,12 @@ import pytest
 from dlio.cluster import liveness
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError
-from dlio.stage.cache.ownership import open_for_us
-from dlio.stage.live.agent import introduced
-from dlio.stage.live.agent.introduced import Introduced
-from dlio.stage.live.agent.meeting import Meeting
-from dlio.stage.live.agent.node import Node
-from dlio.stage.live.tcp import INTERFACE, TOKEN_BYTES, TcpListener, host_address, listening_at
+from dlio.stage.copies.ownership import open_for_us
+from dlio.stage.engine.node import Node
+from dlio.stage.meeting import introduced
+from dlio.stage.meeting.introduced import Introduced
+from dlio.stage.meeting.meeting import Meeting
+from dlio.stage.protocol.tcp import INTERFACE, TOKEN_BYTES, TcpListener, host_address, listening_at
 from tests.helpers.live import eventually, task
 
 

@@ -18,12 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio.dataset.manifest import Manifest
-from dlio.stage.live import tcp, wire
-from dlio.stage.live.agent.lobby import Waiting
-from dlio.stage.live.agent.node import Node
-from dlio.stage.live.connection import Connection, RefusedError, exchange
-from dlio.stage.live.tcp import Address, TcpListener
-from dlio.stage.live.wire import Op, Request, Status, WireError
+from dlio.stage.engine.lobby import Waiting
+from dlio.stage.engine.node import Node
+from dlio.stage.protocol import tcp, wire
+from dlio.stage.protocol.connection import Connection, RefusedError, exchange
+from dlio.stage.protocol.tcp import Address, TcpListener
+from dlio.stage.protocol.wire import Op, Request, Status, WireError
 from tests.helpers.live import NAME, WAIT_SECONDS, connected, eventually, let_in, open_to_nodes, token_of
 from tests.helpers.staging import write_dataset
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dlio.stage.live.writing import PAGE_BYTES, Buffers, write_range
+from dlio.stage.engine.writing import PAGE_BYTES, Buffers, write_range
 
 CONTENT = random.Random(5).randbytes(3 * PAGE_BYTES + 77)
 
