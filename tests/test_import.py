@@ -114,6 +114,20 @@ def test_no_module_imports_itself_through_others():
     assert not left
 
 
+def test_no_two_folders_of_staging_import_each_other():
+    known = modules()
+    folders: dict[str, set[str]] = {}
+    for name, path in known.items():
+        if name.startswith("stage.") and name.count(".") == 2:
+            of = {other.split(".")[1] for other in imported_by(path, known) if other.startswith("stage.")}
+            folders.setdefault(name.split(".")[1], set()).update(of)
+    left = {folder: imports - {folder} for folder, imports in folders.items()}
+    while lowest := [folder for folder, imports in left.items() if not imports & left.keys()]:
+        for folder in lowest:
+            del left[folder]
+    assert not left
+
+
 def test_no_folder_holds_more_modules_than_a_reader_remembers():
     folders = {path.parent for path in modules().values()}
     counts = {str(folder.relative_to(ROOT)): len(list(folder.glob("*.py"))) - 1 for folder in folders}  # but __init__

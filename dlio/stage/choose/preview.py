@@ -19,6 +19,7 @@ from dlio.stage.choose.destination import with_dest
 from dlio.stage.copies.ownership import folder_for_us
 from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options, all_files
 from dlio.stage.planning.cost import Cost, Machine, Volume, pays_after_epochs
+from dlio.stage.planning.striping import layouts_text
 from dlio.stage.strategies import AUTO, LayingOut, cost_of, load
 from dlio.stage.transfer.source import StagingSource, source_of
 
@@ -84,7 +85,7 @@ def preview(
         job.manifest.content_id,
         str(filesystem_of(job.dest)),
         round(pays_after, 1) if math.isfinite(pays_after) else None,
-        chosen.layout(job) if isinstance(chosen, LayingOut) else "",
+        layouts_text(chosen.layouts(job).values()) if isinstance(chosen, LayingOut) else "",
         machine.rates,
     )
 

@@ -11,12 +11,12 @@ from dlio.dataset.manifest import NAME
 from dlio.errors import StorageError, UsageError
 from dlio.io.sizes import format_size
 from dlio.stage.client.client import connect
+from dlio.stage.copies.at_rest import named_origin
 from dlio.stage.copies.base_folder import copy_named, open_cache
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.locations import known_folders
 from dlio.stage.copies.ownership import is_safe, own_dest
-from dlio.stage.upkeep.repair import named_origin
 from dlio.urls import is_url, shown
 
 

@@ -20,10 +20,10 @@ from dlio.stage.engine.pending import LOOK_SECONDS, Pending, Piece
 from dlio.stage.engine.store import Store
 from dlio.stage.engine.waiters import Waiters
 from dlio.stage.engine.writing import Buffers
+from dlio.stage.planning.flows import THREADS
 from dlio.stage.protocol.wire import BEAT_SECONDS, Origin, Span
 
 LATER_SECONDS = 0.1
-THREADS = 12  # of each kind, or of both if all is hurried: their pieces are large; they hide some ms per read
 _OVERDUE_SECONDS = 1.0
 _ADVICE = "see whether the source and this node's storage answer, then stage again"
 _IDLE_SECONDS = 5.0  # between two looks for unannounced work, once all is there
@@ -63,7 +63,7 @@ class Fill:
         self._changed = threading.Condition()  # notified of work
         self._waiters, self._failures = Waiters(), Failures()
         kinds = 1 if is_far is None else 2
-        self._most = THREADS // kinds if is_hurried else THREADS
+        self._most = THREADS // kinds if is_hurried else THREADS  # of each kind: their pieces are large
         self._is_far = is_far or (lambda number: False)
         self._pending = [
             Pending(store, self._failures, is_for_later, self._most, is_hurried=is_hurried) for _ in range(kinds)

@@ -7,7 +7,6 @@ keep it. The copy is claimed meanwhile, so no other process removes it, stages i
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -20,17 +19,14 @@ from dlio.errors import DlioError, ManifestError, StorageError, UsageError
 from dlio.io.filesystems import check_room
 from dlio.locking.claim import claimed
 from dlio.stage.copies.access import Access
-from dlio.stage.copies.base_folder import CACHE, CONTROL, MARKER, copy_named
+from dlio.stage.copies.at_rest import CopyAtRest, named_origin
+from dlio.stage.copies.base_folder import CACHE, copy_named
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.ownership import is_safe
 from dlio.stage.engine.complete import Claims, fetch_again, residue_removed, take_over
 from dlio.stage.planning.placement import partitioned
 from dlio.stage.transfer.source import StagingSource, source_of
-from dlio.stage.upkeep.at_rest import CopyAtRest
-from dlio.urls import is_url
-
-_MOST_MARKER_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,19 +103,6 @@ def origin_of(folder: StagedFolder, source: str | None = None) -> StagingSource:
             "name its source with --from, or stage anew"
         )
     return origin
-
-
-def named_origin(folder: StagedFolder) -> str:
-    """Returns the source that the copy's marker names; raises UsageError."""
-    advice = "name the source with --from"
-    try:
-        with CopyAtRest(folder.path) as copy:
-            named = json.loads(copy.read(f"{CONTROL}/{MARKER}", _MOST_MARKER_BYTES))["source"]
-    except (StorageError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UsageError(f"{folder.marker} does not name the source of {folder.path}: {advice}") from error
-    if not isinstance(named, str) or not (is_url(named) or Path(named).is_absolute()):
-        raise UsageError(f"{folder.path} was staged from {named!r}, not an absolute path or URL: {advice}")
-    return named
 
 
 def _difference(folder: StagedFolder, found: Manifest) -> str:
