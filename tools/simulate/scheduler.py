@@ -18,6 +18,7 @@ from tools.simulate.process import GreenletExit, Process, Task, greenlet
 US, MS, S = 1_000, 1_000_000, 1_000_000_000  # ns
 
 _MOST_AT_ONCE = 200_000  # events at one instant: nobody waits for anything any more
+_LONGEST_PAUSE = 50 * US  # of a thread that loses its processor
 _HASHED = 256  # notes hashed at once
 
 
@@ -37,10 +38,11 @@ class Scheduler:
         current: the task that runs; None in what `call_at` calls.
         events: how many there have been.
         failed: the tasks that ended by an exception.
+        eagerness: how often others go on first where a thread may lose its processor, from 0 to 1.
     """
 
     def __init__(self, seed: int, *, keep: bool = False) -> None:
-        self.seed, self.now, self.events = seed, 0, 0
+        self.seed, self.now, self.events, self.eagerness = seed, 0, 0, 0.0
         self.current: Task | None = None
         self.failed: list[Task] = []
         self.processes: list[Process] = []
@@ -104,6 +106,16 @@ class Scheduler:
             self._switch(task)
         if self._is_over:
             raise GreenletExit
+
+    def below(self, limit: int) -> int:
+        """Returns an integer in [0, limit), drawn for the order of things."""
+        return int(self._order() * limit)
+
+    def pass_by(self) -> None:
+        """Checks, and lets others go on first now and then: called where a thread may lose its processor."""
+        self.check()
+        if self.eagerness and self.current and self._order() < self.eagerness:
+            self.pause(self.below(_LONGEST_PAUSE))
 
     def _switch(self, task: Task) -> None:
         """Lets others run."""
