@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.simulate.chance import Chance
+from tools.simulate.clock import Clock
 from tools.simulate.durable import PAGE_BYTES, Durable
 from tools.simulate.scheduler import MS, US, S, Scheduler
 
@@ -55,18 +56,19 @@ class Disk:
 
     Args:
         scheduler: has the time.
-        root: the folder.
-        name: in the trace.
+        root: the folder, whose name it has in the trace.
+        clock: by which it stamps times.
         speed: of it.
         keeps_track: whether power can be lost.
     """
 
     def __init__(
-        self, scheduler: Scheduler, root: Path, name: str, speed: Speed = LOCAL, *, keeps_track: bool = False
+        self, scheduler: Scheduler, root: Path, clock: Clock, speed: Speed = LOCAL, *, keeps_track: bool = False
     ) -> None:
-        self.root, self.name, self._scheduler, self._speed = root.resolve(), name, scheduler, speed
+        self.root, self.name, self._scheduler, self._speed = root.resolve(), root.name, scheduler, speed
+        self._clock = clock
         self.durable = Durable(root) if keeps_track else None
-        self._chance = Chance(scheduler.seed, f"disk {name}")
+        self._chance = Chance(scheduler.seed, f"disk {self.name}")
         self._free_at = {READ: 0, WRITE: 0}
         self._room: tuple[int, int] | None = None  # bytes that are left, and the error after them
         self._taken: set[tuple[int, int]] = set()  # pages, by inode, that count already
@@ -147,3 +149,8 @@ class Disk:
             at = self._chance.below(len(data))
             data[at] ^= 1 << self._chance.below(8)
             self._scheduler.note("disk", self.name, "flip", at)
+
+    def times(self) -> tuple[int, int]:
+        """Returns what it stamps on a file that is changed now, in ns since 1970: when it was read and written."""
+        now = self._clock.wall_ns()
+        return now, now

@@ -143,14 +143,14 @@ class Durable:
         durable = {entry.name for entry in self._entries.values()}
         kept = _kept_folders(folders, durable, fate)
         paths = {status.st_ino: path for path, status in seen.items() if stat.S_ISREG(status.st_mode)}
-        left: dict[str, tuple[bytes, int]] = {}
+        left: dict[str, tuple[bytes, os.stat_result | None]] = {}
         for path, inode in self._surviving(paths, fate).items():
             before = self._entries[inode].data if inode in self._entries else None
             if inode in paths:
                 data = fate.content((self._root / paths[inode]).read_bytes(), before)
-                left[path] = data, seen[paths[inode]].st_mode
+                left[path] = data, seen[paths[inode]]
             else:  # it was removed, and comes back
-                left[path] = before or b"", 0o600
+                left[path] = before or b"", None
         self._write({path: folders[path] for path in kept}, left)
 
     def _surviving(self, seen: Mapping[int, str], fate: _Fate) -> dict[str, int]:
@@ -172,7 +172,7 @@ class Durable:
                 found[name] = inode  # a later file can only be there if an earlier one has made room
         return found
 
-    def _write(self, folders: Mapping[str, int], left: Mapping[str, tuple[bytes, int]]) -> None:
+    def _write(self, folders: Mapping[str, int], left: Mapping[str, tuple[bytes, os.stat_result | None]]) -> None:
         """Replaces what the folder holds; then all of it is durable."""
         self.close()
         for each in os.scandir(self._root):
@@ -180,10 +180,12 @@ class Durable:
         for path, mode in sorted(folders.items()):
             (self._root / path).mkdir(mode=0o700)
             (self._root / path).chmod(stat.S_IMODE(mode))
-        for path, (data, mode) in sorted(left.items()):
+        for path, (data, status) in sorted(left.items()):
             if (target := self._root / path).parent.is_dir():
                 target.write_bytes(data)
-                target.chmod(stat.S_IMODE(mode))
+                target.chmod(stat.S_IMODE(status.st_mode) if status else 0o600)
+                if status:
+                    os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
         self._note_all()
 
     def close(self) -> None:

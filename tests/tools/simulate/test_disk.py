@@ -9,20 +9,21 @@ from pathlib import Path
 
 import pytest
 
+from tools.simulate.clock import Clock
 from tools.simulate.disk import Speed
-from tools.simulate.files import Files
 from tools.simulate.scheduler import MS, Scheduler
+from tools.simulate.storage import Storage
 
 DATA = bytes(range(256)) * 64
 
 
 def simulated(
-    tmp_path: Path, *calls: Callable[[Files, Path], None], seed: int = 0, fault: tuple[str, int] | None = None
+    tmp_path: Path, *calls: Callable[[Storage, Path], None], seed: int = 0, fault: tuple[str, int] | None = None
 ):
     """Runs calls as tasks of one node, on a disk of 16 MB/s; returns the scheduler."""
     scheduler = Scheduler(seed, keep=True)
-    files = Files(scheduler, tmp_path)
-    disk = files.add("node0", Speed(16_000_000, 16_000_000, 1000))
+    files = Storage(scheduler, tmp_path)
+    disk = files.add("node0", Clock(scheduler), Speed(16_000_000, 16_000_000, 1000))
     if fault:
         disk.inject(*fault)
     process = scheduler.process(0, 100, "boot", "node0", 0)
@@ -35,7 +36,7 @@ def simulated(
     return scheduler
 
 
-def write(files: Files, root: Path, name: str = "file") -> None:
+def write(files: Storage, root: Path, name: str = "file") -> None:
     descriptor = files.open(root / name, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         done = 0
@@ -46,7 +47,7 @@ def write(files: Files, root: Path, name: str = "file") -> None:
         os.close(descriptor)
 
 
-def read(files: Files, root: Path) -> bytes:
+def read(files: Storage, root: Path) -> bytes:
     descriptor = files.open(root / "file", os.O_RDONLY)
     try:
         return files.pread(descriptor, len(DATA), 0)
@@ -62,7 +63,7 @@ def test_a_disk_is_shared_by_the_tasks_of_its_node(tmp_path):
 
 
 def test_what_was_written_is_read(tmp_path):
-    def both(files: Files, root: Path) -> None:
+    def both(files: Storage, root: Path) -> None:
         write(files, root)
         assert read(files, root) == DATA
 
@@ -76,7 +77,7 @@ def test_what_was_written_is_read(tmp_path):
 def test_a_write_fails(tmp_path, fault, number):
     errors = []
 
-    def many(files: Files, root: Path) -> None:
+    def many(files: Storage, root: Path) -> None:
         for name in "abcdefgh":
             try:
                 write(files, root, name)
@@ -93,7 +94,7 @@ def test_a_read_fails(tmp_path, fault, number):
     simulated(tmp_path, write)
     errors = []
 
-    def many(files: Files, root: Path) -> None:
+    def many(files: Storage, root: Path) -> None:
         for _ in range(16):
             try:
                 assert read(files, root) == DATA
@@ -122,7 +123,7 @@ def test_calls_are_done_in_part_and_take_long(tmp_path):
 
 
 def test_times_of_files_are_virtual(tmp_path):
-    def look(files: Files, root: Path) -> None:
+    def look(files: Storage, root: Path) -> None:
         write(files, root)
         first = files.changed((root / "file").stat())
         files.touch(root / "file")

@@ -1,4 +1,8 @@
-"""The calls of `dlio.io.world` that concern files, for all disks of a simulation."""
+"""The calls of `dlio.io.world` that concern files, for all disks of a simulation.
+
+What the system stamps on a file is the real time. So each call that makes, writes or touches a file stamps the virtual
+time on it, by the clock of the disk that it lies on.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.simulate.clock import EPOCH
+from tools.simulate.clock import EPOCH, Clock
 from tools.simulate.disk import LOCAL, OPEN, READ, SYNC, WRITE, Disk, Speed
 from tools.simulate.scheduler import Scheduler
 
 #: Called with the disk, a file's path below its root, and the range that was read.
 Read = Callable[[Disk, str, int, int], None]
+_SPAN = EPOCH // 100  # seven months: no clock is as wrong
 
 
-class Files:
+class Storage:
     """The calls; for the tasks of one scheduler.
 
     Args:
@@ -31,13 +36,12 @@ class Files:
     def __init__(self, scheduler: Scheduler, base: Path, read: Read = lambda disk, path, offset, count: None) -> None:
         self.disks: dict[str, Disk] = {}
         self._scheduler, self._base, self._read = scheduler, f"{base.resolve()}/", read
-        self._changed: dict[tuple[int, int], int] = {}
 
-    def add(self, name: str, speed: Speed = LOCAL, *, keeps_track: bool = False) -> Disk:
-        """Returns a new disk, whose folder exists already or is made."""
+    def add(self, name: str, clock: Clock, speed: Speed = LOCAL, *, keeps_track: bool = False) -> Disk:
+        """Returns a new disk; see there. Its folder exists already or is made."""
         root = Path(self._base, name)
         root.mkdir(exist_ok=True)
-        self.disks[name] = disk = Disk(self._scheduler, root, name, speed, keeps_track=keeps_track)
+        self.disks[name] = disk = Disk(self._scheduler, root, clock, speed, keeps_track=keeps_track)
         return disk
 
     def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
@@ -46,7 +50,7 @@ class Files:
         disk.wait(OPEN)
         descriptor = os.open(path, flags & ~os.O_DIRECT, mode, dir_fd=dir_fd)
         if flags & (os.O_CREAT | os.O_TRUNC):
-            self._note_change(os.fstat(descriptor))
+            os.utime(descriptor, ns=disk.times())
         return descriptor
 
     def pread(self, descriptor: int, count: int, offset: int) -> bytes:
@@ -76,7 +80,7 @@ class Files:
         os.pwrite(descriptor, part[:early], offset)
         disk.wait(WRITE, len(part))
         count = early + os.pwrite(descriptor, part[early:], offset + early)
-        self._note_change(os.fstat(descriptor))
+        os.utime(descriptor, ns=disk.times())
         if disk.durable:
             disk.durable.written(descriptor, offset, count)
         return count
@@ -102,24 +106,17 @@ class Files:
         if disk.durable and not stat.S_ISDIR(os.stat(source, dir_fd=src_dir_fd, follow_symlinks=False).st_mode):
             disk.durable.replaces(_whole(source, src_dir_fd), _whole(target, dst_dir_fd))
         os.replace(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
-        self._note_change(os.stat(target, dir_fd=dst_dir_fd, follow_symlinks=False))
 
     def touch(self, path: Any, *, dir_fd: int | None = None) -> None:
         """Has a file bear the present time of its disk."""
         disk = self._at(path, dir_fd)
         disk.wait(OPEN)
-        self._note_change(os.stat(path, dir_fd=dir_fd, follow_symlinks=False))
+        os.utime(path, ns=disk.times(), dir_fd=dir_fd, follow_symlinks=False)
 
     def changed(self, status: os.stat_result) -> float:
-        """Returns when a file was last changed or touched, in seconds since 1970: by the right time, as disks have it.
-
-        Of a file that was written directly, it is when this was first asked.
-        """
-        changed = self._changed.setdefault((status.st_dev, status.st_ino), self._scheduler.now)
-        return (EPOCH + changed) / 1e9
-
-    def _note_change(self, status: os.stat_result) -> None:
-        self._changed[status.st_dev, status.st_ino] = self._scheduler.now
+        """Returns when a file was changed, in seconds since 1970; what was made by other calls is as good as new."""
+        is_virtual = status.st_mtime_ns > EPOCH - _SPAN
+        return (status.st_mtime_ns if is_virtual else EPOCH + self._scheduler.now) / 1e9
 
     def _at(self, path: Any, dir_fd: int | None) -> Disk:
         return self._of(_whole(path, dir_fd))
