@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import sys
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -17,7 +16,7 @@ from dlio.dataset.apart import is_apart
 from dlio.dataset.location import names_url
 from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.errors import StorageError
-from dlio.io import files
+from dlio.io import files, world
 from dlio.stage.copies.access import Access, FolderAccess
 from dlio.stage.transfer.apart import ApartFolder
 from dlio.stage.transfer.remote import Remote
@@ -84,7 +83,7 @@ class MountedFolder:
         self._modified: dict[str, int] = {}
         self._status: dict[str, os.stat_result] = {}
         self._surroundings = FolderAccess()
-        self._held, self._lock = lru_cache(_HELD)(_Held), threading.Lock()
+        self._held, self._lock = lru_cache(_HELD)(_Held), world.lock()
 
     def __str__(self) -> str:
         return str(self.manifest.root.absolute())  # written into the copy, so absolute
@@ -109,7 +108,7 @@ class MountedFolder:
                 with self._lock:  # two threads that miss at once would each get a file of their own
                     held = self._held(path)
                 size = len(target)
-                while target and (count := os.preadv(held.descriptor(), [target], offset + size - len(target))):
+                while target and (count := world.preadv(held.descriptor(), [target], offset + size - len(target))):
                     target = target[count:]
                 os.posix_fadvise(held.descriptor(), offset, size, os.POSIX_FADV_DONTNEED)
                 status = os.fstat(held.descriptor())
@@ -132,7 +131,7 @@ class _Held:
     """A file, opened once and then open while it is referred to: each opening is work for a metadata server."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._lock = path, threading.Lock()
+        self._path, self._lock = path, world.lock()
         self._descriptor: int | None = None
 
     def descriptor(self) -> int:
@@ -148,7 +147,7 @@ class _Held:
 
 
 def _open(path: str | Path, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # opening a pipe does not wait, and its size is wrong
+    return world.open(path, flags | os.O_NONBLOCK)  # opening a pipe does not wait, and its size is wrong
 
 
 def _check_size(path: Path, status: os.stat_result, file: File) -> None:
