@@ -10,9 +10,9 @@ import pytest
 from dlio.io import world
 from tools.simulate.chance import Chance
 from tools.simulate.clock import Clock
-from tools.simulate.files import Files
 from tools.simulate.network import Network, Weather
 from tools.simulate.scheduler import Scheduler
+from tools.simulate.storage import Storage
 from tools.simulate.world import Machine, SimulatedWorld
 
 InWorld = Callable[[Callable[[], None]], None]
@@ -23,11 +23,12 @@ def simulated(folder: Path, seed: int = 1, weather: Weather | None = None, nodes
     scheduler = Scheduler(seed)
     scheduler.eagerness = 0.2
     clocks = [Clock(scheduler) for _ in range(nodes)]
-    machines = [Machine(n, clock, Files(folder, clock.wall_ns, clock.wall_ns)) for n, clock in enumerate(clocks)]
+    storage = Storage(scheduler, folder.parent)
+    storage.add(folder.name, clocks[0])
     network = Network(
         scheduler, Chance(seed, "network"), weather or Weather(), nodes, lambda process: clocks[process.node]
     )
-    return SimulatedWorld(scheduler, network, machines, Chance(seed, "secrets"))
+    return SimulatedWorld(scheduler, network, storage, [Machine(n, clock) for n, clock in enumerate(clocks)])
 
 
 def run_in(made: SimulatedWorld, call: Callable[[], None]) -> None:

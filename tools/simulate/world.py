@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from tools.simulate.chance import Chance
 from tools.simulate.clock import Clock
@@ -15,24 +15,10 @@ from tools.simulate.process import Process
 from tools.simulate.scheduler import Scheduler
 from tools.simulate.selector import SimSelector
 from tools.simulate.sockets import SimSocket
+from tools.simulate.storage import Storage
 
 _FIRST_PID = 1_000
 _TICK = 10_000_000  # ns
-
-
-class Disk(Protocol):
-    """What a node does with files; each call may take time, or fail. As the methods of `World` with these names."""
-
-    def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int: ...
-    def pread(self, descriptor: int, count: int, offset: int) -> bytes: ...
-    def preadv(self, descriptor: int, buffers: Sequence[Any], offset: int) -> int: ...
-    def pwrite(self, descriptor: int, data: Any, offset: int) -> int: ...
-    def fsync(self, descriptor: int) -> None: ...
-    def replace(
-        self, source: Any, target: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
-    ) -> None: ...
-    def touch(self, path: Any, *, dir_fd: int | None = None) -> None: ...
-    def changed(self, status: os.stat_result) -> float: ...
 
 
 @dataclass(eq=False)
@@ -42,14 +28,12 @@ class Machine:
     Attributes:
         number: of the node.
         clock: its clocks.
-        disk: what it does with files.
         boots: how often its system has started.
         processes: that were ever started there, the latest last.
     """
 
     number: int
     clock: Clock
-    disk: Disk
     boots: int = 1
     processes: list[Process] = field(default_factory=list)
 
@@ -64,12 +48,16 @@ class SimulatedWorld:
     Args:
         scheduler: of the schedule.
         network: connects the machines.
+        storage: the disks.
         machines: the nodes.
-        chance: of the bytes that nobody can guess.
+
+    Attributes:
+        scheduler, network, storage, machines: as the arguments.
     """
 
-    def __init__(self, scheduler: Scheduler, network: Network, machines: Sequence[Machine], chance: Chance) -> None:
-        self.scheduler, self.network, self.machines, self._chance = scheduler, network, machines, chance
+    def __init__(self, scheduler: Scheduler, network: Network, storage: Storage, machines: Sequence[Machine]) -> None:
+        self.scheduler, self.network, self.storage, self.machines = scheduler, network, storage, machines
+        self._chance = Chance(scheduler.seed, "secrets")
         self._lives = 0
 
     def process(self, node: int, pid: int | None = None) -> Process:
@@ -90,6 +78,10 @@ class SimulatedWorld:
 
     def _machine(self) -> Machine:
         return self.machines[self._process().node]
+
+    def _files(self) -> Storage:
+        self.scheduler.check()
+        return self.storage
 
     def monotonic(self) -> float:
         """Returns this node's seconds; see `dlio.io.world`, as for all of these."""
@@ -183,39 +175,39 @@ class SimulatedWorld:
 
     def send_file(self, peer: Any, descriptor: int, begin: int, count: int) -> int:
         """Sends as much of a file's range as there is room for."""
-        data = self._machine().disk.pread(descriptor, min(count, self.network.weather.window), begin)
+        data = self._files().pread(descriptor, min(count, self.network.weather.window), begin)
         return int(peer.send(memoryview(data))) if data else 0
 
     def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         """Opens a file."""
-        return self._machine().disk.open(path, flags, mode, dir_fd=dir_fd)
+        return self._files().open(path, flags, mode, dir_fd=dir_fd)
 
     def pread(self, descriptor: int, count: int, offset: int) -> bytes:
         """Reads."""
-        return self._machine().disk.pread(descriptor, count, offset)
+        return self._files().pread(descriptor, count, offset)
 
     def preadv(self, descriptor: int, buffers: Sequence[Any], offset: int) -> int:
         """Reads into buffers."""
-        return self._machine().disk.preadv(descriptor, buffers, offset)
+        return self._files().preadv(descriptor, buffers, offset)
 
     def pwrite(self, descriptor: int, data: Any, offset: int) -> int:
         """Writes."""
-        return self._machine().disk.pwrite(descriptor, data, offset)
+        return self._files().pwrite(descriptor, data, offset)
 
     def fsync(self, descriptor: int) -> None:
         """Makes durable."""
-        self._machine().disk.fsync(descriptor)
+        self._files().fsync(descriptor)
 
     def replace(
         self, source: Any, target: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
     ) -> None:
         """Renames."""
-        self._machine().disk.replace(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+        self._files().replace(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
 
     def touch(self, path: Any, *, dir_fd: int | None = None) -> None:
         """Stamps the time."""
-        self._machine().disk.touch(path, dir_fd=dir_fd)
+        self._files().touch(path, dir_fd=dir_fd)
 
     def changed(self, status: os.stat_result) -> float:
         """Returns when a file was changed."""
-        return self._machine().disk.changed(status)
+        return self._files().changed(status)
