@@ -98,6 +98,10 @@ class Network:
                 self._forget(each)
                 each.is_closed = True
 
+    def is_dark(self, node: int) -> bool:
+        """Returns whether a node has no power."""
+        return node in self._dark
+
     def lighten(self, node: int) -> None:
         """Gives a node's power back: it answers, though it knows of no connection."""
         self._dark.pop(node, None)
