@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tools.simulate.scheduler import Scheduler
 
-EPOCH = 2_000_000_000_000_000_000  #: ns since 1970 at the begin of a schedule
+#: ns since 1970 at the begin of a schedule: in the past, so that what bears the real time is never old
+EPOCH = 1_000_000_000_000_000_000
 _MILLION = 1_000_000
 _LONGEST = 10**18  # ns; more is for ever
 

@@ -1,9 +1,10 @@
-"""Bandwidth as flows: what is under way shares the links at both ends, and an event comes when a flow begins or ends."""
+"""Bandwidth as flows: what is under way shares the links at both ends; an event comes when a flow begins or ends."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from tools.simulate.scheduler import S, Scheduler
 
@@ -58,7 +59,7 @@ class Flows:
                 flow.left = max(0.0, flow.left - (now - flow.since) * flow.rate)
                 flow.rate, flow.since, flow.is_new, flow.turn = rate, now, False, flow.turn + 1
                 at = now + (int(flow.left / rate) + 1 if rate else 10**6 * S)
-                self._scheduler.call_at(at, lambda flow=flow, turn=flow.turn: self._end(flow, turn))
+                self._scheduler.call_at(at, partial(self._end, flow, flow.turn))
 
     def _end(self, flow: _Flow, turn: int) -> None:
         if flow.turn == turn and flow in self._flows:
@@ -68,9 +69,7 @@ class Flows:
                 self._change()
 
 
-def near_shares(
-    flows: Sequence[tuple[Hashable, Hashable]], bandwidth: Callable[[Hashable], int]
-) -> list[float]:
+def near_shares(flows: Sequence[tuple[Hashable, Hashable]], bandwidth: Callable[[Hashable], int]) -> list[float]:
     """Returns bytes a ns for each flow: the smaller of the equal shares at its ends."""
     counts: dict[Hashable, int] = {}
     for ends in flows:
@@ -80,9 +79,7 @@ def near_shares(
     return [min(share[source], share[target]) for source, target in flows]
 
 
-def exact_shares(
-    flows: Sequence[tuple[Hashable, Hashable]], bandwidth: Callable[[Hashable], int]
-) -> list[float]:
+def exact_shares(flows: Sequence[tuple[Hashable, Hashable]], bandwidth: Callable[[Hashable], int]) -> list[float]:
     """Returns bytes a ns for each flow, max-min fair: the fullest end is shared first, then what is left."""
     rates, left, open_at = [0.0] * len(flows), dict[Hashable, float](), dict[Hashable, dict[int, None]]()
     for number, ends in enumerate(flows):

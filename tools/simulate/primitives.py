@@ -1,4 +1,4 @@
-"""Locks, conditions, events and threads of a simulated process; whoever waits is woken in an order that the seed draws."""
+"""Locks, conditions, events and threads of a simulated process; the seed draws in which order who waits is woken."""
 
 from __future__ import annotations
 

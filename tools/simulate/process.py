@@ -62,6 +62,7 @@ class Process:
         self._scheduler = scheduler
         self.node, self.pid, self.boot, self.host, self.life = node, pid, boot, host, life
         self.began = scheduler.now  #: ns, its start time
+        self.environ: dict[str, str] = {}
         self.is_dead = self.is_stopped = False
         self.tasks: list[Task] = []  #: referenced until the schedule ends, or the greenlets would be ended properly
         self.held: list[tuple[Task, int]] = []  #: those that would have run while it is stopped

@@ -49,6 +49,7 @@ class Scheduler:
         self.trace: list[str] | None = [] if keep else None
         self._order = Chance(seed, "order").fraction
         self._heap: list[tuple[int, float, int, Any, int]] = []
+        self._at_events: list[tuple[int, int, Callable[[], object]]] = []
         self._number = 0
         self._hub = greenlet.getcurrent()
         self._is_over = self._is_halted = False
@@ -93,6 +94,10 @@ class Scheduler:
         """Has a function called at a time, in ns; of several at one instant the earlier told, and all before tasks."""
         self._number += 1
         heappush(self._heap, (max(time, self.now), -1.0, self._number, call, -1))
+
+    def call_at_event(self, number: int, call: Callable[[], object]) -> None:
+        """Has a function called before the event of a number, if there is one."""
+        heappush(self._at_events, (number, len(self._at_events), call))
 
     def go_on(self, task: Task, turn: int) -> None:
         """Has a task that was held go on, if it still waits as it did."""
@@ -194,6 +199,8 @@ class Scheduler:
         heap, at_once, self._is_halted = self._heap, 0, False
         self._hub = greenlet.getcurrent()
         while heap and not self._is_halted:
+            while self._at_events and self._at_events[0][0] <= self.events:
+                heappop(self._at_events)[2]()
             time, _, _, due, turn = heap[0]
             if until is not None and time > until:
                 self.now = until

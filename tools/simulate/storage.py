@@ -115,7 +115,7 @@ class Storage:
 
     def changed(self, status: os.stat_result) -> float:
         """Returns when a file was changed, in seconds since 1970; what was made by other calls is as good as new."""
-        is_virtual = status.st_mtime_ns > EPOCH - _SPAN
+        is_virtual = status.st_mtime_ns < EPOCH + _SPAN
         return (status.st_mtime_ns if is_virtual else EPOCH + self._scheduler.now) / 1e9
 
     def _at(self, path: Any, dir_fd: int | None) -> Disk:

@@ -1,0 +1,103 @@
+"""What the processes of a job do: stage, or load samples while an agent stages. All of it by dlio's own code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlio.cluster.topology import Topology
+from dlio.dataset.manifest import File
+from dlio.io.random_access import RandomAccessFile
+from dlio.stage.client.filling import LiveFilling, find_filling
+from dlio.stage.client.start import ensure_agent
+from dlio.stage.engine.complete import complete
+from dlio.stage.job import NO_OPTIONS, Job
+from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
+from dlio.stage.meeting.meeting import Meeting
+from dlio.stage.strategies import load
+from dlio.stage.transfer.source import source_of
+from tools.simulate.chance import Chance
+from tools.simulate.cluster import Actor, Cluster
+
+_MOST_READ = 100_000
+
+
+class BrokenPromiseError(Exception):
+    """The engine did what it must not do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """A process of `dlio stage`.
+
+    Attributes:
+        strategy: by which it stages.
+    """
+
+    strategy: str
+
+    def __call__(self, actor: Actor) -> None:
+        """Stages, and compares every byte of the copy."""
+        cluster = actor.cluster
+        job = Job(source_of(cluster.data.manifest), cluster.dest(actor.node), Topology.from_env(), NO_OPTIONS)
+        chosen, nodes = load(self.strategy), cluster.size.nodes
+        meeting = None
+        if chosen.NEEDS.exchange and nodes > 1 and not actor.local:
+            folder = MeetingFolder(meeting_folder(job.manifest.content_id), actor.node, nodes)
+            meeting = Meeting(folder, actor.node, nodes)
+        plan = chosen.plan(job)
+        outcome = complete(job, plan, chosen.copy_name(job), meeting)
+        for file in plan.wanted:
+            compare(cluster, file, 0, (outcome.manifest.root / file.name).read_bytes())
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """A process of a training that reads while the copy is filled.
+
+    Attributes:
+        strategy: of the agent.
+        share: the part of the files that it reads before it leaves, from 0 to 1.
+        think: returns the seconds that it takes between two files.
+    """
+
+    strategy: str
+    share: float
+    think: Callable[[], float]
+
+    def __call__(self, actor: Actor) -> None:
+        """Reads, and compares."""
+        cluster = actor.cluster
+        chance = Chance(cluster.scheduler.seed, f"{actor} {actor.lives}")
+        source = cluster.data.manifest.root
+        folder = ensure_agent(source, cluster.dest(actor.node), strategy=self.strategy)
+        filling = find_filling(folder, source)
+        shards = chance.shuffled(range(len(cluster.data.manifest.shards)))
+        if filling:
+            filling.expect(shards)
+        for shard in shards[: max(1, round(self.share * len(shards)))]:
+            for file in cluster.data.manifest.shards[shard].files:
+                cluster.world.sleep(self.think())
+                _read(cluster, folder.path, filling, file, chance)
+
+
+def _read(cluster: Cluster, root: Path, filling: LiveFilling | None, file: File, chance: Chance) -> None:
+    """Reads ranges of a file wherever they are."""
+    arriving = filling.prepare([file.name]) if filling else ()
+    found = filling.arrival(root / file.name) if filling and arriving else None
+    opened = found if found is not None else RandomAccessFile(root / file.name)
+    try:
+        for _ in range(1 + chance.below(3)):
+            begin = chance.below(file.num_bytes)
+            count = min(file.num_bytes - begin, 1 + chance.below(_MOST_READ))
+            compare(cluster, file, begin, opened.read(begin, count))
+    finally:
+        opened.close()
+
+
+def compare(cluster: Cluster, file: File, begin: int, found: bytes | memoryview) -> None:
+    """Raises BrokenPromiseError if bytes are not those of the data set."""
+    wanted = cluster.data.contents[file.name][begin : begin + len(found)]
+    if found != wanted or (not begin and not found and file.num_bytes):
+        raise BrokenPromiseError(f"{file.name}: the {len(found)} bytes from {begin} on are wrong")
