@@ -5,15 +5,10 @@ All nodes share its rate, and each read is counted by blocks. It can be slow, fa
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections import Counter
-from collections.abc import Sequence
-from pathlib import Path
 
-from dlio.dataset.manifest import File, Manifest, Shard
-from dlio.dataset.schema import Schema
-from dlio.io.files import digest_bytes
+from tools.simulate.data_set import DataSet
 from tools.simulate.disk import FAULTS, Disk
 
 COUNTED_BYTES = 16 << 10  # of a block whose reads are counted
@@ -26,46 +21,19 @@ SOURCE_FAULTS = {
 }
 
 
-def make(root: Path, sizes: Sequence[Sequence[int]], name: str = "data") -> Manifest:
-    """Writes a data set, and returns its manifest.
-
-    Args:
-        root: an empty folder.
-        sizes: the bytes of each shard's files, the largest first.
-        name: decides the content.
-    """
-    shards = []
-    for number, each in enumerate(sizes):
-        files = []
-        for position, num_bytes in enumerate(each):
-            file = f"{name}-{number:05}.{'tfrecord' if position == 0 else f'index{position}'}"
-            data = content(file, num_bytes)
-            (root / file).write_bytes(data)
-            files.append(File(name=file, num_bytes=num_bytes, digest=digest_bytes(data)))
-        shards.append(
-            Shard(name=f"{name}-{number:05}", num_samples=max(1, each[0] // COUNTED_BYTES), files=tuple(files))
-        )
-    manifest = Manifest("tfrecord", Schema.of({"image": "bytes"}), tuple(shards), root=root)
-    manifest.save(root)
-    return manifest
-
-
-def content(name: str, num_bytes: int) -> bytes:
-    """Returns the bytes of a file: they look random, and depend on its name only."""
-    return hashlib.shake_128(name.encode()).digest(num_bytes)
-
-
 class Source:
     """The source's faults, and what was read of it.
 
     Args:
-        manifest: the data set.
+        data: the data set.
         disk: that it lies on.
+
+    Attributes:
+        bytes_read: so far.
     """
 
-    def __init__(self, manifest: Manifest, disk: Disk) -> None:
-        self.manifest, self._disk = manifest, disk
-        self._files = {file.name: file for shard in manifest.shards for file in shard.files}
+    def __init__(self, data: DataSet, disk: Disk) -> None:
+        self._data, self._disk = data, disk
         self._reads = Counter[tuple[str, int]]()
         self._spoilt: dict[str, tuple[bytes, int]] = {}
         self.bytes_read = 0
@@ -73,7 +41,7 @@ class Source:
     def note_read(self, disk: Disk, path: str, offset: int, count: int) -> None:
         """Counts a read; called by `Storage`."""
         name = path.rpartition("/")[2]
-        if disk is self._disk and name in self._files:
+        if disk is self._disk and name in self._data.contents:
             self.bytes_read += count
             for block in range(offset // COUNTED_BYTES, -(-(offset + count) // COUNTED_BYTES)):
                 self._reads[name, block] += 1
@@ -81,7 +49,7 @@ class Source:
     @property
     def total_bytes(self) -> int:
         """The size of the data set."""
-        return self.manifest.num_bytes
+        return self._data.manifest.num_bytes
 
     def most_read(self) -> tuple[int, str, int]:
         """Returns how often the block was read that was read most, its file, and its number there."""
@@ -93,16 +61,16 @@ class Source:
         if kind not in ("changed", "gone"):
             self._disk.inject(kind, amount)
             return
-        names = sorted(self._files)
+        names = sorted(self._data.contents)
         name = names[amount % len(names)]
-        path = self.manifest.root / name
+        path = self._data.manifest.root / name
         if name not in self._spoilt and path.exists():
             self._disk.note(kind, name)
             self._spoilt[name] = path.read_bytes(), path.stat().st_mtime_ns
             if kind == "gone":
                 path.unlink()
             else:
-                path.write_bytes(content(f"{name} changed", self._files[name].num_bytes))
+                path.write_bytes(self._data.contents[name][::-1])
                 os.utime(path, ns=self._disk.times())
 
     @property
@@ -114,7 +82,7 @@ class Source:
         """Ends all faults; files have their bytes again."""
         self._disk.heal()
         for name, (data, changed) in self._spoilt.items():
-            path = self.manifest.root / name
+            path = self._data.manifest.root / name
             path.write_bytes(data)
             os.utime(path, ns=(changed, changed))
         self._spoilt.clear()
