@@ -112,6 +112,8 @@ class Oracle:
         """Checks a file that was given a name; called by `Storage`."""
         name, found = path.rpartition("/")[2], disk.root / path
         is_final = name in self._contents and CACHE in path.split("/") and CONTROL not in path.split("/")
+        if is_final:
+            self._scheduler.note("named", disk.name, name)
         if is_final and found.read_bytes() != self._contents[name]:
             self.broken("proved-name", f"{path} on {disk.name} is not what its digest says")
 
@@ -135,6 +137,7 @@ class Oracle:
     def published(self, copy: Path, names: frozenset[str]) -> None:
         """Notes that a copy is finished, as a command or an agent reports; nothing of it may be lost from now on."""
         self._published[copy] = names
+        self._scheduler.note("finished", copy.name)
         if not list((copy.parent / LEASES).glob(f"{copy.name}@*")):
             self.broken("leased-copy", f"{copy.name} is finished, and no lease is on it")
 
