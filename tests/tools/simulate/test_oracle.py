@@ -12,7 +12,6 @@ from dlio.dataset.manifest import NAME
 from dlio.stage.copies.base_folder import CACHE, CONTROL, LEASES
 from tools.simulate.clock import Clock
 from tools.simulate.data_set import DataSet
-from tools.simulate.faults import Fault
 from tools.simulate.oracle import MOST_BUFFERS, PATIENCE, Oracle, most_reads
 from tools.simulate.scheduler import S, Scheduler
 from tools.simulate.source import Source
@@ -112,7 +111,7 @@ def test_reads_of_the_source_are_counted_by_blocks(scene):
     assert not scene.broken
     assert scene.source.bytes_read == 40_000
     scene.do(read)
-    scene.oracle.check_reads([Fault(0, "kill", 1)], 5)
+    scene.oracle.check_reads(["kill"], 5)
     assert not scene.broken
     scene.oracle.check_reads((), 5)
     assert scene.broken == ["read-once"]
@@ -120,7 +119,7 @@ def test_reads_of_the_source_are_counted_by_blocks(scene):
 
 def test_what_cuts_nodes_off_lets_each_read_once():
     assert most_reads((), 5) == 1
-    assert most_reads([Fault(0, "kill", 1), Fault(0, "isolate", 1)], 5) == 7
+    assert most_reads(["kill", "isolate"], 5) == 7
 
 
 def test_waiting_for_long_and_for_ever_are_noticed(scene):
@@ -136,7 +135,7 @@ def test_waiting_for_long_and_for_ever_are_noticed(scene):
 
 
 def test_errors_without_a_fault_are_noticed(scene):
-    scene.oracle.failed("loader", OSError("no"), [Fault(0, "kill", 0)])
+    scene.oracle.failed("loader", OSError("no"), ["kill"])
     assert not scene.broken
     scene.oracle.failed("loader", OSError("no"), [])
     assert scene.broken == ["no-error"]
