@@ -16,8 +16,8 @@ from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.pool import JoinedPool, ShardPool
 from dlio.errors import MissingError, UsageError
+from dlio.io import world
 from dlio.io.arrivals import Filling
-from dlio.io.threads import started
 from dlio.loaders.mixture import Data, Mixture
 from dlio.loaders.numbering import Numbering, joined, mixed
 from dlio.loaders.prefetch.memory import BatchMemory
@@ -82,7 +82,7 @@ class Opened:
         """Sends the order in which batches use the shards to the folders' fillers, from a thread of its own."""
         if self.fillings:
             with suppress(MissingError):  # it is a hint
-                started(partial(self._expect, coming), "dlio-order")
+                world.start(partial(self._expect, coming), "dlio-order")
 
     def _expect(self, coming: Iterable[Step]) -> None:
         numbering = self.numbering

@@ -7,7 +7,6 @@ small file has no blocks: it is written, verified and named at once.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
@@ -15,14 +14,14 @@ from pathlib import Path
 
 from dlio.dataset.manifest import File
 from dlio.errors import DigestError, StorageError
-from dlio.io import files, trace
+from dlio.io import files, trace, world
 from dlio.io.threads import cached_property
 from dlio.stage.copies.access import Access
 from dlio.stage.copies.blocks import Blocks
 from dlio.stage.copies.live_folder import FILES, SMALL_BYTES, LiveFolder
 from dlio.stage.engine.failures import FULL, FullError
 from dlio.stage.engine.running_digest import Held, RunningDigest
-from dlio.stage.engine.writing import PAGE_BYTES, check_last, is_hole, opened, with_folder, write_all, write_range
+from dlio.stage.engine.writing import PAGE_BYTES, check_last, is_hole, opened, with_folder, write_range
 from dlio.stage.protocol.wire import Span
 
 #: Makes an unfinished file before its first byte.
@@ -71,7 +70,7 @@ class Store:
         self._live, self._access, self._source_name = live, access, source_name
         self._create, self._report = create, report
         self._files, self._kept = live.path / FILES, kept
-        self._lock, self._counting = threading.Lock(), threading.Lock()
+        self._lock, self._counting = world.lock(), world.lock()
         self._begun: dict[int, _Begun] = {}
         self._held = Held()
         self._finished = set(kept).difference(lacking)
@@ -164,7 +163,7 @@ class Store:
         running.update(data)
         self._check(number, f"{algorithm}:{running.hexdigest()}")
         with self._made(path, file) as descriptor:
-            write_all(descriptor, 0, data)
+            files.write_all(descriptor, 0, data)
             files.sync_written(descriptor)
             files.check_length(path, descriptor, file.num_bytes)
         self._name(number)
@@ -207,7 +206,7 @@ class Store:
             self._check(number, begun.digest.whole())
             try:
                 with files.storage_errors("sync", path), opened(path, os.O_RDONLY) as descriptor:
-                    os.fsync(descriptor)
+                    world.fsync(descriptor)
                     check_last(path, descriptor, file.num_bytes, begun.last_bytes)
             except StorageError:  # its pages count as clean now, so a second sync would bring nothing to the disk
                 self.clear(number, [(0, file.num_bytes)])
@@ -222,7 +221,7 @@ class Store:
         final, access = self._live.staged.path / file.name, self._access(file)
         with files.storage_errors("publish", final):
             access.give_file(path)
-            with_folder(final, lambda: path.replace(final))
+            with_folder(final, lambda: world.replace(path, final))
         with self._lock:
             self._finished.add(number)
             self._finished_bytes += file.num_bytes
@@ -283,7 +282,7 @@ class Store:
                 os.ftruncate(descriptor, file.num_bytes)
             blocks = Blocks.create(bits, file.num_bytes)
             try:
-                aside.rename(path)  # readers see it with its size and its blocks
+                world.replace(aside, path)  # readers see it with its size and its blocks
             except OSError:
                 blocks.close()
                 raise
