@@ -56,7 +56,8 @@ class Cluster:
         skew = Chance(scheduler.seed, "clocks")
         clocks = [Clock(scheduler, began=skew.between(1, 10**6) * S) for _ in range(size.nodes)]
         self.source_bytes = 0
-        self.storage = Storage(scheduler, base, self._read)
+        self.storage = Storage(scheduler, base)
+        self.storage.read.append(self._read)
         for name in (SOURCE, MEET):
             self.storage.add(name, Clock(scheduler))
         self.disks: list[Disk] = []

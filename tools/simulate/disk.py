@@ -76,11 +76,15 @@ class Disk:
 
     def inject(self, kind: str, amount: int) -> None:
         """Begins a fault; see FAULTS."""
-        self._scheduler.note("disk", self.name, kind, amount)
+        self.note(kind, amount)
         if kind in _ROOM:
             self._room = amount, _ROOM[kind]
         else:
             self._left[kind] = amount
+
+    def note(self, *fields: object) -> None:
+        """Adds a line to the trace."""
+        self._scheduler.note("disk", self.name, *fields)
 
     def heal(self) -> None:
         """Ends all faults."""
@@ -90,7 +94,7 @@ class Disk:
     def lose_power(self) -> None:
         """Leaves on the disk what survives; no process of its node lives any more."""
         assert self.durable, "this disk does not keep track of what is durable"
-        self._scheduler.note("disk", self.name, "loses power")
+        self.note("loses power")
         self.durable.lose_power(self._chance)
         self._taken.clear()
 
@@ -116,7 +120,7 @@ class Disk:
         self._scheduler.pause(took)
         for name, number in _ERRNOS.items():
             if kind in FAULTS[name][0] and self._happens(name):
-                self._scheduler.note("disk", self.name, name)
+                self.note(name)
                 raise OSError(number, os.strerror(number))
 
     def take_room(self, descriptor: int, offset: int, count: int) -> None:
@@ -148,7 +152,7 @@ class Disk:
         if len(data) and self._happens("flip"):
             at = self._chance.below(len(data))
             data[at] ^= 1 << self._chance.below(8)
-            self._scheduler.note("disk", self.name, "flip", at)
+            self.note("flip", at)
 
     def times(self) -> tuple[int, int]:
         """Returns what it stamps on a file that is changed now, in ns since 1970: when it was read and written."""

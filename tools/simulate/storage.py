@@ -18,7 +18,9 @@ from tools.simulate.scheduler import Scheduler
 
 #: Called with the disk, a file's path below its root, and the range that was read.
 Read = Callable[[Disk, str, int, int], None]
-_SPAN = EPOCH // 100  # seven months: no clock is as wrong
+#: Called with the disk, and the path below its root that a file was renamed to.
+Named = Callable[[Disk, str], None]
+_SPAN = EPOCH // 100  # four months: no clock is as wrong, and the real time is years later
 
 
 class Storage:
@@ -27,15 +29,17 @@ class Storage:
     Args:
         scheduler: has the time.
         base: the folder of the folders of all disks.
-        read: called for each read.
 
     Attributes:
         disks: by the names of their folders in `base`.
+        read: called for each read.
+        named: called for each rename.
     """
 
-    def __init__(self, scheduler: Scheduler, base: Path, read: Read = lambda disk, path, offset, count: None) -> None:
+    def __init__(self, scheduler: Scheduler, base: Path) -> None:
         self.disks: dict[str, Disk] = {}
-        self._scheduler, self._base, self._read = scheduler, f"{base.resolve()}/", read
+        self.read, self.named = list[Read](), list[Named]()
+        self._scheduler, self._base = scheduler, f"{base.resolve()}/"
 
     def add(self, name: str, clock: Clock, speed: Speed = LOCAL, *, keeps_track: bool = False) -> Disk:
         """Returns a new disk; see there. Its folder exists already or is made."""
@@ -67,7 +71,8 @@ class Storage:
         disk.wait(READ, asked)
         count = os.preadv(descriptor, [first[:asked]], offset)
         disk.spoil(first[:count])
-        self._read(disk, os.path.relpath(path, disk.root), offset, count)
+        for listener in self.read:
+            listener(disk, os.path.relpath(path, disk.root), offset, count)
         return count
 
     def pwrite(self, descriptor: int, data: Any, offset: int) -> int:
@@ -106,6 +111,8 @@ class Storage:
         if disk.durable and not stat.S_ISDIR(os.stat(source, dir_fd=src_dir_fd, follow_symlinks=False).st_mode):
             disk.durable.replaces(_whole(source, src_dir_fd), _whole(target, dst_dir_fd))
         os.replace(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+        for listener in self.named:
+            listener(disk, os.path.relpath(_whole(target, dst_dir_fd), disk.root))
 
     def touch(self, path: Any, *, dir_fd: int | None = None) -> None:
         """Has a file bear the present time of its disk."""
