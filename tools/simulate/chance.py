@@ -53,8 +53,6 @@ class Chance:
         return bytes(int(self.fraction() * 256) for _ in range(count))
 
     def delay(self, least: int, most: int) -> int:
-        """Returns a time in ns between two, of which small ones are as likely as large ones of another magnitude."""
-        if most <= least:
-            return least
-        magnitude = self.below((most - least).bit_length()) + 1
-        return min(least + self.below(1 << magnitude), most)
+        """Returns an integer of [least, most], of each magnitude as likely as of another; `least` is at least 1."""
+        magnitude = self.between(least.bit_length(), most.bit_length())
+        return min(max(least, self.between(1 << magnitude - 1, (1 << magnitude) - 1)), most)

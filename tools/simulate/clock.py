@@ -21,12 +21,12 @@ class Clock:
     """
 
     def __init__(self, scheduler: Scheduler, ppm: int = 0, began: int = 1_000_000_000_000, offset: int = 0) -> None:
-        self._scheduler, self._ppm, self._began, self.offset = scheduler, ppm, began, offset
+        self._scheduler, self.ppm, self._began, self.offset = scheduler, ppm, began, offset
 
     def elapsed(self) -> int:
         """Returns ns since the schedule began, as this node counts them."""
         now = self._scheduler.now
-        return now + now * self._ppm // _MILLION
+        return now + now * self.ppm // _MILLION
 
     def monotonic(self) -> float:
         """Returns seconds that never go back."""
@@ -41,4 +41,4 @@ class Clock:
         if seconds is None or seconds * 1e9 > _LONGEST:
             return None
         counted = max(0, round(seconds * 1e9))
-        return counted * _MILLION // (_MILLION + self._ppm)
+        return counted * _MILLION // (_MILLION + self.ppm)

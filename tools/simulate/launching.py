@@ -22,6 +22,7 @@ from dlio.errors import DlioError
 from dlio.stage.client import launch
 from dlio.stage.client.start import Task
 from dlio.stage.copies import locations
+from dlio.stage.copies.ownership import own_dest
 from tools.simulate.chance import Chance
 from tools.simulate.primitives import Waiting
 from tools.simulate.process import Process
@@ -67,7 +68,6 @@ class Launcher:
     def __init__(self, world: SimulatedWorld, tmp: Callable[[int], Path]) -> None:
         self._world, self._tmp = world, tmp
         self._chance = Chance(world.scheduler.seed, "launching")
-        self._own_dest = locations.own_dest
         self.started: list[Process] = []
 
     @contextmanager
@@ -85,7 +85,7 @@ class Launcher:
         task = self._world.scheduler.current
         if dest == locations.LISTED_AT and task:
             dest = self._tmp(task.process.node)
-        return self._own_dest(dest, user)
+        return own_dest(dest, user)
 
     def _exit(self, code: int) -> None:
         task = self._world.scheduler.current

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import File
+from dlio.io import arrivals
 from dlio.io.random_access import RandomAccessFile
 from dlio.stage.client.filling import LiveFilling, find_filling
 from dlio.stage.client.start import ensure_agent
@@ -91,9 +92,19 @@ def _read(cluster: Cluster, root: Path, filling: LiveFilling | None, file: File,
         for _ in range(1 + chance.below(3)):
             begin = chance.below(file.num_bytes)
             count = min(file.num_bytes - begin, 1 + chance.below(_MOST_READ))
-            compare(cluster, file, begin, opened.read(begin, count))
+            _read_range(cluster, file, begin, count, opened.read)
     finally:
         opened.close()
+
+
+def _read_range(cluster: Cluster, file: File, begin: int, count: int, read: Callable[[int, int], bytes]) -> None:
+    """Reads a range; once more, and afresh, if it is wrong, as readers do whose checksums are."""
+    try:
+        compare(cluster, file, begin, read(begin, count))
+    except BrokenPromiseError:
+        cluster.scheduler.note("afresh", file.name, begin, count)
+        with arrivals.afresh():
+            compare(cluster, file, begin, read(begin, count))
 
 
 def compare(cluster: Cluster, file: File, begin: int, found: bytes | memoryview) -> None:

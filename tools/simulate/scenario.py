@@ -1,0 +1,187 @@
+"""One schedule: a job on a cluster, what goes wrong, and then the end of it all, which has to come."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tools.simulate.chance import Chance
+from tools.simulate.cluster import Actor, Cluster, Size
+from tools.simulate.faults import Fault, Injector
+from tools.simulate.launching import TraceLog
+from tools.simulate.network import Weather
+from tools.simulate.people import Loading, Staging
+from tools.simulate.scheduler import MS, LivelockError, S, Scheduler
+
+VERSION = 1  #: of what seeds mean
+_STEP = 1 * S
+_LAST_FAULT = 60 * S  # then all is healed
+_PATIENCE = 1800 * S  # after that everybody has to end
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a job does: `stage` or `load`, and by which strategy."""
+
+    verb: str
+    strategy: str
+
+
+KINDS = (
+    Kind("stage", "broadcast"),
+    Kind("stage", "replicate"),
+    Kind("load", "replicate"),
+    Kind("load", "broadcast"),
+    Kind("load", "partition"),
+)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a schedule.
+
+    Attributes:
+        seed: of it.
+        kind: of the job.
+        digest: of the trace.
+        events: how many.
+        ended: ns of virtual time.
+        broken: which promise was broken; "" if none.
+        happened: the faults that came, and how often.
+        source: bytes read from the source, in parts of the data set.
+        failures: what processes failed with.
+        trace: the lines, if they were kept.
+    """
+
+    seed: int
+    kind: str = ""
+    digest: str = ""
+    events: int = 0
+    ended: int = 0
+    broken: str = ""
+    happened: dict[str, int] = field(default_factory=dict)
+    source: float = 0.0
+    failures: list[str] = field(default_factory=list)
+    trace: list[str] = field(default_factory=list)
+
+
+def sized(seed: int, nodes: int, files: int) -> Size:
+    """Returns a cluster of so many nodes, and a data set of so many files of drawn sizes."""
+    chance = Chance(seed, "size")
+    sizes = [chance.pick((1, 4_096, 20_000, 65_537, 100_000, 300_000)) for _ in range(files)]
+    return Size(nodes, tuple(sizes), 1 + chance.below(2))
+
+
+def run(
+    seed: int, size: Size, faults: Sequence[Fault], base: Path, *, keep: bool = False, until: int | None = None
+) -> Outcome:
+    """Runs a schedule in this process, of which nothing else should be asked later.
+
+    Args:
+        seed: decides everything.
+        size: of the cluster.
+        faults: that come.
+        base: an empty folder.
+        keep: keep the trace.
+        until: the event after which it stops.
+    """
+    gc.disable()
+    scheduler = Scheduler(seed, keep=keep)
+    kind = Chance(seed, "kind").pick(KINDS)
+    has_power = any(fault.kind == "power" for fault in faults)
+    cluster = Cluster(scheduler, base, size, Weather(), keeps_track=has_power)
+    injector, outcome = Injector(cluster), Outcome(seed, f"{kind.verb} {kind.strategy}")
+    handler = TraceLog(cluster.world, base)
+    _catch_logs(handler)
+    actors = _actors(cluster, kind, faults)
+    scheduler.note("version", VERSION, *kind.verb.split(), kind.strategy, size)
+    with cluster.in_place():
+        injector.plan(faults)
+        for actor in actors:
+            actor.begin()
+        if until is not None:
+            scheduler.call_at_event(until, scheduler.halt)
+        try:
+            outcome.broken = _carried_out(cluster, kind, injector, actors, until) or (
+                _checked(cluster, actors, faults) if until is None else ""
+            )
+        except LivelockError as error:
+            outcome.broken = str(error)
+    outcome.digest, outcome.events, outcome.ended = scheduler.digest(), scheduler.events, scheduler.now
+    outcome.happened, outcome.trace = injector.happened, scheduler.trace or []
+    outcome.source = cluster.source_bytes / max(1, sum(size.files))
+    outcome.failures = [f"{actor}: {text}" for actor in actors for text in actor.failures]
+    return outcome
+
+
+def _catch_logs(handler: logging.Handler) -> None:
+    root: Any = logging.getLogger()
+    root.handlers[:] = [handler]
+
+
+def _actors(cluster: Cluster, kind: Kind, faults: Sequence[Fault]) -> list[Actor]:
+    """Returns the processes of the job."""
+    given = {fault.kind: fault.amount for fault in faults if fault.kind in ("late", "leave", "think")}
+    found, chance = [], Chance(cluster.scheduler.seed, "people")
+    for node in range(cluster.size.nodes):
+        for local in range(cluster.size.locals):
+            if kind.verb == "stage":
+                work: Any = Staging(kind.strategy)
+            else:
+                share = chance.fraction() if "leave" in given else 1.0
+                think = partial(_think, chance, given.get("think", 1))
+                work = Loading(kind.strategy, share, think)
+            came = chance.below(given.get("late", 1) + 1) * MS
+            found.append(Actor(cluster, node, local, kind.verb, work, came))
+    return found
+
+
+def _think(chance: Chance, most: int) -> float:
+    return chance.below(most) / 1000
+
+
+def _carried_out(cluster: Cluster, kind: Kind, injector: Injector, actors: Sequence[Actor], until: int | None) -> str:
+    """Runs it to the end; returns which promise was broken on the way."""
+    scheduler, healed = cluster.scheduler, False
+    while scheduler.run(scheduler.now + _STEP):
+        if scheduler.failed:
+            break
+        if until is not None and scheduler.events >= until:
+            return ""
+        if not healed and scheduler.now >= _LAST_FAULT:
+            healed = True
+            injector.heal()
+        if all(actor.is_done for actor in actors):
+            living = cluster.living()
+            if kind.strategy == "partition":  # its agents serve until the job has ended, whose launcher ends them
+                for process in living:
+                    process.kill()
+            if not living:
+                break
+        if scheduler.now > _LAST_FAULT + _PATIENCE:
+            late = [f"{actor}, life {actor.lives}" for actor in actors if not actor.is_done]
+            return f"not ended {_PATIENCE // S} s after the last fault: {late or list(map(str, cluster.living()))}"
+    for task in scheduler.failed:
+        return f"{task} raised {type(task.error).__name__}: {task.error}"
+    if waiting := [str(actor) for actor in actors if not actor.is_done]:
+        return f"nobody will ever wake {waiting}"
+    return ""
+
+
+def _checked(cluster: Cluster, actors: Sequence[Actor], faults: Sequence[Fault]) -> str:
+    """Returns which promise is broken in the end."""
+    for node in range(cluster.size.nodes):
+        for path in sorted(cluster.dest(node).glob("dlio*/*/*.bin")):
+            if path.read_bytes() != cluster.data.contents[path.name]:
+                return f"node {node} has a wrong {path.name} under its final name"
+    if not faults:
+        if failed := [text for actor in actors for text in actor.failures]:
+            return f"without a fault, {failed[0]}"
+        if actors[0].name == "load" and cluster.source_bytes > sum(cluster.size.files):
+            return f"without a fault, {cluster.source_bytes} bytes were read from a source of {sum(cluster.size.files)}"
+    return ""
