@@ -7,6 +7,7 @@ from tools.simulate.scheduler import Scheduler
 #: ns since 1970 at the begin of a schedule: in the past, so that what bears the real time is never old
 EPOCH = 1_000_000_000_000_000_000
 _MILLION = 1_000_000
+_LEAST = 1_000  # ns that each wait takes, or who waits for no time in a loop would stop the time
 _LONGEST = 10**18  # ns; more is for ever
 
 
@@ -40,5 +41,4 @@ class Clock:
         """Returns how much virtual time passes while this node counts some seconds; None is for ever."""
         if seconds is None or seconds * 1e9 > _LONGEST:
             return None
-        counted = max(0, round(seconds * 1e9))
-        return counted * _MILLION // (_MILLION + self.ppm)
+        return max(_LEAST, -(-round(seconds * 1e9) * _MILLION // (_MILLION + self.ppm)))

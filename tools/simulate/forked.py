@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import pickle
-import select
+import resource
 import shutil
 import signal
 import tempfile
@@ -18,36 +19,46 @@ from tools.simulate.faults import Fault
 from tools.simulate.scenario import Outcome
 
 _MEMORY = Path("/dev/shm")
-_SECONDS = 600.0  # of real time: then the simulator itself hangs
+_SECONDS = 60  # of a processor: then the simulator itself hangs
 
 
 def run(
     seed: int, size: Size, faults: Sequence[Fault], *, keep: bool = False, until: int | None = None,
-    seconds: float = _SECONDS,
+    seconds: int = _SECONDS,
 ) -> Outcome:  # fmt: skip
-    """Returns as `scenario.run`; one that takes too much real time is a broken promise, too."""
+    """Returns as `scenario.run`; one that takes too long is a broken promise, too."""
     base = Path(tempfile.mkdtemp(prefix="dlio-simulate-", dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None))
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         os.close(reading)
-        _child(writing, seed, size, faults, base, keep, until)
+        _child(writing, seed, size, faults, base, keep, until, seconds)
     os.close(writing)
     try:
-        data = _received(reading, child, seconds)
+        data = _received(reading)
     finally:
         os.close(reading)
         os.waitpid(child, 0)
         shutil.rmtree(base, ignore_errors=True)
     if not data:
-        return Outcome(seed, broken=f"the simulator ended, or took more than {seconds:g} s of real time")
+        return Outcome(seed, broken=f"the simulator ended, or took more than {seconds} s of a processor")
     found: Outcome = pickle.loads(data)
     return found
 
 
 def _child(
-    writing: int, seed: int, size: Size, faults: Sequence[Fault], base: Path, keep: bool, until: int | None
+    writing: int,
+    seed: int,
+    size: Size,
+    faults: Sequence[Fault],
+    base: Path,
+    keep: bool,
+    until: int | None,
+    seconds: int,
 ) -> None:
+    faulthandler.enable()
+    faulthandler.register(signal.SIGXCPU, chain=True)  # says where it hangs
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     try:
         outcome = scenario.run(seed, size, faults, base, keep=keep, until=until)
     except BaseException:
@@ -57,13 +68,8 @@ def _child(
     os._exit(0)  # no `finally` of a simulated process runs
 
 
-def _received(reading: int, child: int, seconds: float) -> bytes:
+def _received(reading: int) -> bytes:
     found = bytearray()
-    while True:
-        if not select.select([reading], [], [], seconds)[0]:
-            os.kill(child, signal.SIGKILL)
-            return b""
-        more = os.read(reading, 1 << 20)
-        if not more:
-            return bytes(found)
+    while more := os.read(reading, 1 << 20):
         found += more
+    return bytes(found)
