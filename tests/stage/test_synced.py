@@ -8,8 +8,10 @@ import pytest
 
 import dlio
 from dlio.dataset.manifest import NAME, Manifest
+from dlio.stage.copies.folder import StagedFolder
 from tests.helpers import synced
 from tests.helpers.staging import write_dataset
+from tests.helpers.users import COPY
 
 
 def test_a_staged_file_is_on_the_disk_before_it_gets_its_name(
@@ -39,3 +41,16 @@ def test_the_names_of_a_copy_are_on_the_disk_before_its_manifest(
     monkeypatch.setattr(disk, "rename", looked_at)
     dlio.stage(source, tmp_path / "node", strategy="replicate")
     assert unsynced and not any(unsynced)
+
+
+def test_a_copys_marker_has_its_name_for_good_before_any_file_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a loss of power may leave files in a folder that nobody takes for a copy."""
+    disk = synced.watched(monkeypatch)
+    folder = StagedFolder(tmp_path, COPY)
+    folder.path.parent.mkdir()
+    folder.begin("source")
+    control = folder.path / ".dlio"
+    assert control / "copy.json" in [path for path, _ in disk.named]
+    assert control not in disk.names_to_sync

@@ -184,6 +184,8 @@ class StagedFolder:
         if marked is None:
             files.publish_bytes(self._aside / MARKER, json.dumps({"copy": self.copy, "source": source}).encode())
             files.publish(self._aside / MARKER, self.marker)
+            for folder in (self.path / CONTROL, self.path):  # before any file: without its marker a copy is nobody's
+                files.sync_folder(folder)
 
     @property
     def _aside(self) -> Path:
