@@ -14,7 +14,7 @@ from dlio.errors import UsageError
 from tools.simulate.chance import Chance
 from tools.simulate.cluster import MEET, SOURCE, Cluster, Size
 from tools.simulate.disk import FAULTS as DISK_FAULTS
-from tools.simulate.network import LATENCIES
+from tools.simulate.network import LATENCIES, WINDOW
 from tools.simulate.scheduler import MS, S
 
 _LATEST = 20_000  # event; most schedules are shorter
@@ -139,6 +139,7 @@ class Injector:
             self._end(number)
         weather = self._cluster.network.weather
         weather.reset = weather.refused = weather.lost = 0.0
+        weather.window = WINDOW
 
     def _begin(self, fault: Fault) -> None:
         if self._is_healed:
