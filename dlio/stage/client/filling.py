@@ -12,11 +12,11 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 
+from dlio.cached import cached_property
 from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.dataset.sample_table import SUFFIX
 from dlio.errors import DlioError, LauncherError, StorageError
 from dlio.io.arrivals import Arrival
-from dlio.io.threads import cached_property
 from dlio.locking.fork_lock import ForkLock
 from dlio.stage.client.arriving import PassedFile, Wanted, open_arriving
 from dlio.stage.client.client import Client
