@@ -25,16 +25,12 @@ from dlio.stage.client.status import in_words, state
 from dlio.stage.copies.blocks import Range
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
+from dlio.stage.planning.placement import has_parts
 from dlio.stage.protocol.wire import Origin
 from dlio.stage.strategies import load
 
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 3  # to open a file that is given its name meanwhile
-
-
-def has_parts(manifest: Manifest) -> bool:
-    """Returns whether a copy has only a part of the data set."""
-    return any(shard.nodes for shard in manifest.shards)
 
 
 def find_filling(folder: StagedFolder, dataset: str | PathLike[str]) -> LiveFilling | None:
