@@ -30,6 +30,7 @@ from dlio.formats.layouts import file_list
 from dlio.formats.layouts.file_list import FileList, is_inside
 from dlio.formats.readonly import files as loose
 from dlio.images import CenterCrop
+from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.torch import DataLoader, PackedDataset
 from dlio.pack import plan
 from dlio.pack.sets import loose as loose_sets
@@ -154,6 +155,17 @@ def test_a_changed_file_is_named(photos, how):
     assert (damage.key, damage.record) == ("dog/0002.png", 11) and damage.path.endswith("files/dog/0002.png")
     dlio.index(photos, overwrite=True, on_error="skip")
     assert dlio.verify(found.root, workers=1) == []
+
+
+@HOWS
+def test_neighbours_that_are_files_of_their_own_are_read_ahead_side_by_side(photos, tmp_path, checksums):
+    found = dlio.index(photos, checksums=checksums, workers=1)
+    rows = range(found.num_samples)
+    assert [len(piece) for piece in PackedSamples(found).column_reads(rows).cut()] == [4] * 6 + [3]
+    packed = dlio.pack(found.root, tmp_path / "packed", engine="serial")
+    assert [len(piece) for piece in PackedSamples(packed).column_reads(rows).cut()] == [27]
+    if checksums:
+        assert len(PackedSamples(dlio.stage(found, tmp_path / "node")).column_reads(rows).cut()) == 1
 
 
 @HOWS
