@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
+from pathlib import Path
 
 from dlio.errors import DlioError, UsageError
 
@@ -24,6 +25,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--shrink", action="store_true", help="look for the fewest faults that break a promise")
     parser.add_argument("--until", type=int, metavar="EVENT", help="stop after this event")
     parser.add_argument("--trace", type=int, default=0, metavar="LINES", help="print the last lines of the trace")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="draw the processes and what happened over time")
     parser.add_argument("--version", type=int, help="of the simulator that printed the seed")
     return parser
 

@@ -15,8 +15,10 @@ from tools.simulate.data_set import DataSet
 from tools.simulate.disk import Disk
 from tools.simulate.launching import Launcher
 from tools.simulate.network import Network, Weather
+from tools.simulate.oracle import Oracle
 from tools.simulate.process import Process
 from tools.simulate.scheduler import MS, S, Scheduler
+from tools.simulate.source import Source
 from tools.simulate.storage import Storage
 from tools.simulate.world import Machine, SimulatedWorld
 
@@ -55,9 +57,7 @@ class Cluster:
         self.scheduler, self.base, self.size = scheduler, base, size
         skew = Chance(scheduler.seed, "clocks")
         clocks = [Clock(scheduler, began=skew.between(1, 10**6) * S) for _ in range(size.nodes)]
-        self.source_bytes = 0
         self.storage = Storage(scheduler, base)
-        self.storage.read.append(self._read)
         for name in (SOURCE, MEET):
             self.storage.add(name, Clock(scheduler))
         self.disks: list[Disk] = []
@@ -72,15 +72,15 @@ class Cluster:
         self.world = SimulatedWorld(scheduler, self.network, self.storage, machines)
         self.launcher = Launcher(self.world, lambda node: base / f"node{node}" / "tmp")
         self.data = DataSet(base / SOURCE, list(size.files))
-
-    def _read(self, disk: Disk, path: str, offset: int, count: int) -> None:
-        if disk.name == SOURCE and path in self.data.contents:
-            self.source_bytes += count
+        self.source = Source(self.data, self.storage.disks[SOURCE])
+        self.oracle = Oracle(scheduler, self.data.contents, self.source)
+        self.storage.read.append(self.source.note_read)
+        self.storage.named.append(self.oracle.named)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """Has the engine live in this cluster until the block ends."""
-        with world.installed(self.world), self.launcher.in_charge():
+        with world.installed(self.world), self.launcher.in_charge(), self.oracle.counting_memory():
             yield
 
     def dest(self, node: int) -> Path:
@@ -117,6 +117,7 @@ class Cluster:
             if process.node == node:
                 process.kill()
         self.disks[node].lose_power()
+        self.oracle.check_copies(self.disks[node])
         self.world.machines[node].boots += 1
 
 

@@ -16,6 +16,7 @@ from tools.simulate.cluster import MEET, SOURCE, Cluster, Size
 from tools.simulate.disk import FAULTS as DISK_FAULTS
 from tools.simulate.network import LATENCIES, WINDOW
 from tools.simulate.scheduler import MS, S
+from tools.simulate.source import SPOILT
 
 _LATEST = 20_000  # event; most schedules are shorter
 _LONGEST = 30 * S
@@ -44,7 +45,7 @@ _NAMES = {"source": SOURCE, "meet": MEET}
 def kinds() -> list[str]:
     """Returns the names of all faults."""
     on_disks = [f"{place}-{kind}" for place, off in _OFF_DISK.items() for kind in DISK_FAULTS if kind not in off]
-    return [*_AMOUNTS, *on_disks]
+    return [*_AMOUNTS, *on_disks, *(f"source-{kind}" for kind in SPOILT)]
 
 
 def chosen(text: str) -> list[str]:
@@ -161,6 +162,9 @@ class Injector:
         """Begins a fault; returns what ends it."""
         cluster, network, kind = self._cluster, self._cluster.network, fault.kind
         place, _, on_disk = kind.partition("-")
+        if on_disk in SPOILT:
+            cluster.source.spoil(on_disk, fault.amount)
+            return cluster.source.mend
         if on_disk:
             disk = cluster.storage.disks[_NAMES.get(place, f"node{fault.node}")]
             disk.inject(on_disk, fault.amount)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import File
+from dlio.errors import CorruptRecordError
 from dlio.io import arrivals
 from dlio.io.random_access import RandomAccessFile
 from dlio.stage.client.filling import LiveFilling, find_filling
@@ -19,13 +20,9 @@ from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.strategies import load
 from dlio.stage.transfer.source import source_of
 from tools.simulate.chance import Chance
-from tools.simulate.cluster import Actor, Cluster
+from tools.simulate.cluster import Actor
 
 _MOST_READ = 100_000
-
-
-class BrokenPromiseError(Exception):
-    """The engine did what it must not do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +46,10 @@ class Staging:
             meeting = Meeting(folder, actor.node, nodes)
         plan = chosen.plan(job)
         outcome = complete(job, plan, chosen.copy_name(job), meeting)
+        root = outcome.manifest.root
+        cluster.oracle.published(root, frozenset(file.name for file in plan.wanted))
         for file in plan.wanted:
-            compare(cluster, file, 0, (outcome.manifest.root / file.name).read_bytes())
+            cluster.oracle.delivered(actor, file.name, 0, file.num_bytes, (root / file.name).read_bytes())
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,35 +79,34 @@ class Loading:
         for shard in shards[: max(1, round(self.share * len(shards)))]:
             for file in cluster.data.manifest.shards[shard].files:
                 cluster.world.sleep(self.think())
-                _read(cluster, folder.path, filling, file, chance)
+                with cluster.oracle.patience(actor):
+                    _read(actor, folder.path, filling, file, chance)
 
 
-def _read(cluster: Cluster, root: Path, filling: LiveFilling | None, file: File, chance: Chance) -> None:
+def _read(actor: Actor, root: Path, filling: LiveFilling | None, file: File, chance: Chance) -> None:
     """Reads ranges of a file wherever they are."""
     arriving = filling.prepare([file.name]) if filling else ()
-    found = filling.arrival(root / file.name) if filling and arriving else None
-    opened = found if found is not None else RandomAccessFile(root / file.name)
+    arrival = filling.arrival(root / file.name) if filling and arriving else None
+    opened = arrival if arrival is not None else RandomAccessFile(root / file.name)
     try:
         for _ in range(1 + chance.below(3)):
             begin = chance.below(file.num_bytes)
             count = min(file.num_bytes - begin, 1 + chance.below(_MOST_READ))
-            _read_range(cluster, file, begin, count, opened.read)
+            _read_range(actor, file, begin, count, opened.read)
     finally:
         opened.close()
 
 
-def _read_range(cluster: Cluster, file: File, begin: int, count: int, read: Callable[[int, int], bytes]) -> None:
-    """Reads a range; once more, and afresh, if it is wrong, as readers do whose checksums are."""
-    try:
-        compare(cluster, file, begin, read(begin, count))
-    except BrokenPromiseError:
-        cluster.scheduler.note("afresh", file.name, begin, count)
+def _read_range(actor: Actor, file: File, begin: int, count: int, read: Callable[[int, int], bytes]) -> None:
+    """Reads a range; once more, and afresh, if it is wrong, as readers do whose checksums are.
+
+    Raises:
+        CorruptRecordError: it is wrong again.
+    """
+    oracle, found = actor.cluster.oracle, read(begin, count)
+    if not oracle.delivered(actor, file.name, begin, begin + count, found):
+        actor.cluster.scheduler.note("afresh", file.name, begin, count)
         with arrivals.afresh():
-            compare(cluster, file, begin, read(begin, count))
-
-
-def compare(cluster: Cluster, file: File, begin: int, found: bytes | memoryview) -> None:
-    """Raises BrokenPromiseError if bytes are not those of the data set."""
-    wanted = cluster.data.contents[file.name][begin : begin + len(found)]
-    if found != wanted or (not begin and not found and file.num_bytes):
-        raise BrokenPromiseError(f"{file.name}: the {len(found)} bytes from {begin} on are wrong")
+            found = read(begin, count)
+        if not oracle.delivered(actor, file.name, begin, begin + count, found):
+            raise CorruptRecordError(f"{file.name} is wrong twice from {begin} on")

@@ -10,6 +10,7 @@ from tools.simulate import forked, scenario
 from tools.simulate.faults import Fault, drawn
 from tools.simulate.scenario import Outcome
 from tools.simulate.scheduler import S
+from tools.simulate.timeline import as_svg
 
 
 def one(seed: int, on: Collection[str], arguments: Namespace) -> Outcome:
@@ -17,7 +18,7 @@ def one(seed: int, on: Collection[str], arguments: Namespace) -> Outcome:
     size = scenario.sized(seed, arguments.nodes, arguments.files)
     every = drawn(seed, size, on)
     numbers = _replayed(arguments.replay, len(every))
-    keep = bool(arguments.trace)
+    keep = bool(arguments.trace or arguments.svg)
 
     def run(chosen: Sequence[int]) -> Outcome:
         return forked.run(seed, size, [every[number] for number in chosen], keep=keep, until=arguments.until)
@@ -28,6 +29,8 @@ def one(seed: int, on: Collection[str], arguments: Namespace) -> Outcome:
         outcome = run(numbers)
     if outcome.broken or arguments.schedules == 1:
         _show(outcome, every, numbers, arguments)
+        if arguments.svg:
+            arguments.svg.write_text(as_svg(f"seed {seed}: {outcome.kind}; {outcome.broken}", outcome.trace))
     return outcome
 
 

@@ -9,16 +9,12 @@ import os
 from collections import Counter
 
 from tools.simulate.data_set import DataSet
-from tools.simulate.disk import FAULTS, Disk
+from tools.simulate.disk import Disk
 
 COUNTED_BYTES = 16 << 10  # of a block whose reads are counted
 
-#: What can go wrong with the source, next to what can go wrong with any disk.
-SOURCE_FAULTS = {
-    **{name: text for name, (_, text) in FAULTS.items() if name not in ("full", "quota", "eio-write", "eio-sync")},
-    "changed": "a file gets other bytes and another time",
-    "gone": "a file is not there",
-}
+#: What can go wrong with the source's files, next to what can go wrong with its disk.
+SPOILT = {"changed": "a file gets other bytes and another time", "gone": "a file is not there"}
 
 
 class Source:
@@ -35,7 +31,7 @@ class Source:
     def __init__(self, data: DataSet, disk: Disk) -> None:
         self._data, self._disk = data, disk
         self._reads = Counter[tuple[str, int]]()
-        self._spoilt: dict[str, tuple[bytes, int]] = {}
+        self._spoilt: dict[str, int] = {}
         self.bytes_read = 0
 
     def note_read(self, disk: Disk, path: str, offset: int, count: int) -> None:
@@ -56,33 +52,25 @@ class Source:
         (name, block), times = max(self._reads.items(), key=lambda item: (item[1], item[0]), default=(("", 0), 0))
         return times, name, block
 
-    def inject(self, kind: str, amount: int) -> None:
-        """Begins a fault; see SOURCE_FAULTS. Of `changed` and `gone`, the amount decides which file."""
-        if kind not in ("changed", "gone"):
-            self._disk.inject(kind, amount)
-            return
+    def spoil(self, kind: str, number: int) -> None:
+        """Begins a fault of SPOILT with one of the files."""
         names = sorted(self._data.contents)
-        name = names[amount % len(names)]
+        name = names[number % len(names)]
         path = self._data.manifest.root / name
-        if name not in self._spoilt and path.exists():
+        if name not in self._spoilt:
             self._disk.note(kind, name)
-            self._spoilt[name] = path.read_bytes(), path.stat().st_mtime_ns
+            self._spoilt[name] = path.stat().st_mtime_ns
             if kind == "gone":
                 path.unlink()
             else:
                 path.write_bytes(self._data.contents[name][::-1])
                 os.utime(path, ns=self._disk.times())
 
-    @property
-    def spoilt(self) -> frozenset[str]:
-        """The names of the files that are changed or gone."""
-        return frozenset(self._spoilt)
-
-    def heal(self) -> None:
-        """Ends all faults; files have their bytes again."""
-        self._disk.heal()
-        for name, (data, changed) in self._spoilt.items():
+    def mend(self) -> None:
+        """Ends these faults: all files have their bytes and times again."""
+        for name, changed in self._spoilt.items():
             path = self._data.manifest.root / name
-            path.write_bytes(data)
+            path.write_bytes(self._data.contents[name])
+            path.chmod(0o600)
             os.utime(path, ns=(changed, changed))
         self._spoilt.clear()

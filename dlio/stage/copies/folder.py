@@ -184,8 +184,7 @@ class StagedFolder:
         if marked is None:
             files.publish_bytes(self._aside / MARKER, json.dumps({"copy": self.copy, "source": source}).encode())
             files.publish(self._aside / MARKER, self.marker)
-            for folder in (self.path / CONTROL, self.path):  # before any file: without its marker a copy is nobody's
-                files.sync_folder(folder)
+            files.sync_folder(self.path)  # has the marker's folder before it has any file, or it would be nobody's
 
     @property
     def _aside(self) -> Path:

@@ -67,9 +67,9 @@ def whole(scene: Scene) -> None:
 
 def test_right_bytes_are_fine_and_wrong_ones_are_not(scene):
     name, data = next(iter(scene.data.contents.items()))
-    scene.oracle.delivered("loader", name, 100, data[100:200])
+    assert scene.oracle.delivered("loader", name, 100, 200, data[100:200])
     assert not scene.broken
-    scene.oracle.delivered("loader", name, 101, data[100:200])
+    assert not scene.oracle.delivered("loader", name, 101, 201, data[100:200])
     assert scene.broken == ["right-bytes"]
     assert str(scene.oracle.violations[0]).startswith("right-bytes at 0.000000 s: no byte is delivered that is not")
 
@@ -135,9 +135,9 @@ def test_waiting_for_long_and_for_ever_are_noticed(scene):
 
 
 def test_errors_without_a_fault_are_noticed(scene):
-    scene.oracle.failed("loader", OSError("no"), ["kill"])
+    scene.oracle.failed("loader: no", ["kill"])
     assert not scene.broken
-    scene.oracle.failed("loader", OSError("no"), [])
+    scene.oracle.failed("loader: no", [])
     assert scene.broken == ["no-error"]
 
 
@@ -170,8 +170,7 @@ def test_a_changed_source_has_its_bytes_again_when_it_is_healed(scene):
     path = scene.data.manifest.root / next(iter(scene.data.contents))
     before = path.read_bytes(), path.stat().st_mtime_ns
     for kind in ("changed", "gone"):
-        scene.source.inject(kind, 0)
-        assert scene.source.spoilt == {path.name}
+        scene.source.spoil(kind, 0)
         assert not path.exists() or path.read_bytes() != before[0]
-        scene.source.heal()
+        scene.source.mend()
         assert (path.read_bytes(), path.stat().st_mtime_ns) == before
