@@ -31,7 +31,7 @@ HEAVY = [
 ]
 HEAVY += ["fsspec", "aiohttp", "pyarrow"]
 
-BASE = {"errors", "urls", "io"}
+BASE = {"cached", "errors", "urls", "io"}
 
 #: The rooms, and which others the modules of each may import, whether at their top or inside a function. In short:
 #: cli -> look -> pack, stage, loaders; these never one another, but for the loaders, which ask stage for a staged copy;
@@ -58,6 +58,7 @@ MAY_IMPORT = {
     "testing": BASE | {"__init__", "cli", "dataset", "executors", "formats", "pack"},
     "images": BASE | {"native", "random_keys"},
     "targets": BASE | {"codecs.orientation", "dataset.schema", "images", "random_keys"},
+    "cached": set(),
     "native": {"errors"},
     "io": {"errors", "native", "urls"},
     "errors": {"urls"},

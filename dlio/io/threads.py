@@ -6,12 +6,11 @@ Every thread of dlio is started by `dlio.io.world`, so that an error names the l
 from __future__ import annotations
 
 import atexit
-import functools
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Event
@@ -29,18 +28,6 @@ INTERRUPT_SECONDS = 1.0  # the most that an interrupt waits for a thread that ha
 
 _Call = tuple[Future[Any], Callable[[], Any]]
 _Calls = SimpleQueue[_Call | None]
-
-
-class cached_property(functools.cached_property[T]):  # noqa: N801, TID251  the name that type checkers know
-    """A property that is computed once, without a lock, as by `functools` from Python 3.12 on; its function is pure.
-
-    The lock of Python 3.11 is one for all objects. In a child that was forked while a thread computes the property of
-    any of them, it stays shut for ever.
-    """
-
-    def __init__(self, compute: Callable[[Any], T]) -> None:
-        super().__init__(compute)
-        self.lock = nullcontext()
 
 
 def started_up_to(count: int, call: Callable[[], object], name: str) -> list[world.Thread]:

@@ -27,8 +27,8 @@ from dlio.loaders.sampling.mixed_order import draws_of
 from dlio.loaders.sampling.order import Indices, num_lanes
 from dlio.loaders.sampling.rank_share import Step
 from dlio.loaders.stats import Clock, Skips
-from dlio.stage.client.filling import cached, has_parts
 from dlio.stage.client.resolve import opened as found_copy
+from dlio.stage.planning.placement import has_parts
 
 _READ_PIECES = 16  # 64 MB, for samples that are read without a loader, which would set a limit
 
@@ -138,7 +138,13 @@ def _found(data: str | Path | Manifest, cache: str | Path | bool | None) -> tupl
         if cache:
             raise UsageError("cache= needs the folder or URL of a data set, not its manifest")
         return data, None
-    manifest, filling = cached(data, cache) if cache else found_copy(data)
+    manifest, filling = _cached(data, cache) if cache else found_copy(data)
     if filling is None and has_parts(manifest) and num_lanes(manifest) != Topology.from_env().num_nodes:
         return Manifest.load(data), None
     return manifest, filling
+
+
+def _cached(data: str | Path, cache: str | Path | bool) -> tuple[Manifest, Filling | None]:
+    from dlio.stage.client.filling import cached  # with the engine of staging, a sixth of what the loaders import
+
+    return cached(data, cache)

@@ -14,7 +14,7 @@ from dlio.errors import UsageError
 from tools.simulate.chance import Chance
 from tools.simulate.cluster import MEET, SOURCE, Cluster, Size
 from tools.simulate.disk import FAULTS as DISK_FAULTS
-from tools.simulate.network import LATENCIES
+from tools.simulate.network import LATENCIES, WINDOW
 from tools.simulate.scheduler import MS, S
 from tools.simulate.source import SPOILT
 
@@ -140,6 +140,7 @@ class Injector:
             self._end(number)
         weather = self._cluster.network.weather
         weather.reset = weather.refused = weather.lost = 0.0
+        weather.window = WINDOW
 
     def _begin(self, fault: Fault) -> None:
         if self._is_healed:

@@ -21,6 +21,9 @@ _RESEND = 1 * S  # until a lost attempt to connect is made again, twice as long 
 _LOCAL = 20 * US
 
 
+WINDOW = 1 << 18  #: bytes
+
+
 @dataclass(slots=True)
 class Weather:
     """How a network behaves; what is a probability counts for each call or attempt.
@@ -36,7 +39,7 @@ class Weather:
     """
 
     latency: tuple[int, int] = (50 * US, 200 * US)
-    window: int = 1 << 18
+    window: int = WINDOW
     bandwidth: int = 0
     pieces: float = 0.0
     reset: float = 0.0
@@ -231,8 +234,7 @@ class Network:
     def _pair(self, peer: SimSocket, listener: SimSocket, there: Path, back: Path) -> None:
         """Connects a socket with a new one that waits to be accepted."""
         other = SimSocket(self, listener.process, listener.getsockname(), None, peer.getsockname())
-        window = max(2, self.weather.window)
-        out, into = Pipe(self, there, window), Pipe(self, back, window)
+        out, into = Pipe(self, there), Pipe(self, back)
         peer.link(out, into)
         other.link(into, out)
         listener.waiting.append(other)

@@ -30,16 +30,15 @@ class Path:
 
 
 class Pipe:
-    """From one socket to another; in bytes of at most `window` on their way or unread.
+    """From one socket to another; of at most `Weather.window` bytes on their way or unread.
 
     Args:
         network: what it leads through.
         path: from which node to which.
-        window: bytes.
     """
 
-    def __init__(self, network: Network, path: Path, window: int) -> None:
-        self._network, self.path, self.window = network, path, window
+    def __init__(self, network: Network, path: Path) -> None:
+        self._network, self.path = network, path
         self.target: SimSocket | None = None
         self.source: SimSocket | None = None
         self.used = 0  #: bytes on their way or unread
@@ -51,7 +50,7 @@ class Pipe:
     @property
     def room(self) -> int:
         """The bytes that can be sent now."""
-        return self.window - self.used
+        return max(2, self._network.weather.window) - self.used
 
     def send(self, item: bytes | str) -> None:
         """Sends bytes, for which there is room, or what ends the connection."""

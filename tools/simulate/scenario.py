@@ -21,7 +21,7 @@ from tools.simulate.scheduler import MS, LivelockError, S, Scheduler
 VERSION = 1  #: of what seeds mean
 _STEP = 1 * S
 _LAST_FAULT = 60 * S  # then all is healed
-_PATIENCE = 1800 * S  # after that everybody has to end
+_PATIENCE = 600 * S  # after that everybody has to end
 _SPOILING = ("power", "-flip", "-sync", "source-changed")  # what only checksums notice
 
 

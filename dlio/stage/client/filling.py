@@ -10,12 +10,12 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 
+from dlio.cached import cached_property
 from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.dataset.sample_table import SUFFIX
 from dlio.errors import DlioError, LauncherError, StorageError
 from dlio.io import world
 from dlio.io.arrivals import Arrival
-from dlio.io.threads import cached_property
 from dlio.locking.fork_lock import ForkLock
 from dlio.stage.client.arriving import PassedFile, Wanted, open_arriving
 from dlio.stage.client.client import Client
@@ -24,16 +24,12 @@ from dlio.stage.client.status import in_words, state
 from dlio.stage.copies.blocks import Range
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
+from dlio.stage.planning.placement import has_parts
 from dlio.stage.protocol.wire import Origin
 from dlio.stage.strategies import load
 
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 3  # to open a file that is given its name meanwhile
-
-
-def has_parts(manifest: Manifest) -> bool:
-    """Returns whether a copy has only a part of the data set."""
-    return any(shard.nodes for shard in manifest.shards)
 
 
 def find_filling(folder: StagedFolder, dataset: str | PathLike[str]) -> LiveFilling | None:

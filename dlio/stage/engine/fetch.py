@@ -87,7 +87,9 @@ class Fetching:
 
     def judge(self, number: int, is_right: bool) -> None:
         """Learns whether a file proved right; avoids the nodes that sent parts of one that is damaged."""
-        for node in self._senders.pop(number, ()):
+        with self._lock:
+            senders = self._senders.pop(number, {})
+        for node in senders:
             if not is_right and self._meeting:
                 name = self._plan.listed[number].name
                 _log.warning("%s, partly from node %d, is damaged: it is fetched from the source", name, node)

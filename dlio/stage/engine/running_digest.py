@@ -11,8 +11,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from dlio.cached import cached_property
 from dlio.io import files, world
-from dlio.io.threads import cached_property
 from dlio.stage.copies.blocks import Blocks
 from dlio.stage.engine.writing import opened
 

@@ -12,10 +12,10 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlio.cached import cached_property
 from dlio.dataset.manifest import File
 from dlio.errors import DigestError, StorageError
 from dlio.io import files, trace, world
-from dlio.io.threads import cached_property
 from dlio.stage.copies.access import Access
 from dlio.stage.copies.blocks import Blocks
 from dlio.stage.copies.live_folder import FILES, SMALL_BYTES, LiveFolder
