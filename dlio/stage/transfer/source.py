@@ -119,6 +119,7 @@ class MountedFolder:
                 raise
         _check_size(path, status, file)
         if target or self._modified.setdefault(file.name, status.st_mtime_ns) != status.st_mtime_ns:
+            self._modified.pop(file.name, None)  # the next try may go well; the digest finds what is of two states
             raise _changed(path)
         self._status[file.name] = status
 
