@@ -1,7 +1,7 @@
-"""How many schedules it takes to find mistakes: python -m tools.simulate.mutants --only 'planted/*' --schedules 1000
+"""How many schedules it takes to find mistakes: python -m tools.simulate.mutants --only 'protocol/*' --schedules 1000
 
 Runs schedules with one line of dlio changed, until a promise is broken that is kept without the change. The mistakes
-are those of planted.toml, and those of tools/mutants/lists/ that change staging.
+are those of protocol.toml, and those of tools/mutants/lists/ that change staging.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from queue import SimpleQueue
 from tools.mutants.mutation import LISTS, Mutation, load, parse
 from tools.mutants.view import View
 
-_PLANTED = Path(__file__).with_name("planted.toml")
+_PLANTED = Path(__file__).with_name("protocol.toml")
 _STAGING = ("dlio/stage/engine/", "dlio/stage/protocol/", "dlio/stage/meeting/", "dlio/stage/copies/", "dlio/locking/")
 
 
@@ -50,7 +50,7 @@ class Found:
 def mutations(only: Sequence[str] = ()) -> list[Mutation]:
     """Returns the mistakes, those planted first; those whose names fit a pattern, if there are any."""
     listed = [each for each in load(LISTS) if each.file.startswith(_STAGING)]
-    every = [*parse(_PLANTED.read_text(), "planted"), *listed]
+    every = [*parse(_PLANTED.read_text(), "protocol"), *listed]
     return [each for each in every if not only or any(fnmatch(each.name, name) for name in only)]
 
 
@@ -93,7 +93,7 @@ def _searched(view: View, mutation: Mutation | None, first: int, schedules: int,
 def main() -> int:
     """Searches for all mistakes that the options name; returns 1 if one was not found."""
     parser = argparse.ArgumentParser(prog="python -m tools.simulate.mutants", description=__doc__)
-    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="such as planted/*")
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="such as protocol/*")
     parser.add_argument("--schedules", type=int, default=1000, help="for each mistake")
     parser.add_argument("--seconds", type=float, default=600.0, help="for each mistake")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))

@@ -100,6 +100,7 @@ def run(
     handler = TraceLog(cluster.world, base)
     _catch_logs(handler)
     cluster.oracle.may_be_wrong = any(fault.kind.endswith(_SPOILING) for fault in faults)
+    cluster.oracle.may_lack_lease = any(fault.kind.startswith(("disk-", "power")) for fault in faults)
     actors = _actors(cluster, kind, faults)
     scheduler.note("version", VERSION, *kind.verb.split(), kind.strategy, size)
     with cluster.in_place():
