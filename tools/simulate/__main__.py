@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 from dlio.errors import DlioError, UsageError
@@ -44,13 +45,14 @@ def main() -> int:
                 f"the seed is of version {arguments.version}, and means something else in {scenario.VERSION}"
             )
         on = faults.chosen(arguments.faults)
-        happened, broken = Counter[str](), 0
-        for seed in range(arguments.seed, arguments.seed + arguments.schedules):
-            outcome = report.one(seed, on, arguments)
-            happened.update(outcome.happened.keys())
-            broken += bool(outcome.broken)
+        happened, broken, count = Counter[str](), 0, 0
+        with suppress(KeyboardInterrupt):
+            for seed in range(arguments.seed, arguments.seed + arguments.schedules):
+                outcome = report.one(seed, on, arguments)
+                happened.update(outcome.happened.keys())
+                broken, count = broken + bool(outcome.broken), count + 1
         if arguments.schedules > 1:
-            report.sum_up(arguments.schedules, broken, happened)
+            report.sum_up(count, broken, happened)
         return int(broken > 0)
     except DlioError as error:
         print(error.text, file=sys.stderr)

@@ -28,7 +28,8 @@ _AMOUNTS = {
     "kill": (0, 1 << 20), "stop": (0, 1 << 20), "power": (0, 0), "cut": (0, 0), "isolate": (0, 0),
     "clog": (1 * MS, 10 * S), "reset": (1, 50), "refused": (1, 300), "lost": (1, 300), "pieces": (1, 900),
     "eager": (1, 500), "window": (64, 1 << 20), "latency": (0, len(LATENCIES) - 1), "skew": (-200, 200),
-    "day": (-86_400, 86_400), "late": (1, 20_000), "leave": (0, 100), "think": (1, 3_000),
+    "bandwidth": (10_000_000, 10_000_000_000), "day": (-86_400, 86_400), "late": (1, 20_000), "leave": (0, 100),
+    "think": (1, 3_000),
 }  # fmt: skip
 _DISK_AMOUNTS = {
     "full": (0, 2_000_000), "quota": (0, 2_000_000), "slow": (2, 2_000), "hang": (10, 60_000),
@@ -38,7 +39,20 @@ _OFF_DISK = {
     "meet": {"full", "quota", "flip"},
     "disk": set[str](),
 }
-_STEADY = {"reset", "refused", "lost", "pieces", "eager", "window", "latency", "skew", "late", "leave", "think"}
+_STEADY = {
+    "reset",
+    "refused",
+    "lost",
+    "pieces",
+    "eager",
+    "window",
+    "latency",
+    "bandwidth",
+    "skew",
+    "late",
+    "leave",
+    "think",
+}
 _NAMES = {"source": SOURCE, "meet": MEET}
 
 
@@ -141,6 +155,9 @@ class Injector:
         weather = self._cluster.network.weather
         weather.reset = weather.refused = weather.lost = 0.0
         weather.window = WINDOW
+        if "source-changed" in self.happened:  # "stage again when nobody writes to it": the user ends the agents
+            for process in self._cluster.launcher.started:
+                process.kill()
 
     def _begin(self, fault: Fault) -> None:
         if self._is_healed:
@@ -213,6 +230,8 @@ class Injector:
                 self._cluster.scheduler.eagerness = fault.amount / 1000
             case "window":
                 weather.window = fault.amount
+            case "bandwidth":
+                weather.bandwidth = fault.amount
             case "latency":
                 weather.latency = LATENCIES[fault.amount]
             case "skew":

@@ -62,7 +62,7 @@ class Network:
         self, scheduler: Scheduler, chance: Chance, weather: Weather, num_nodes: int, clock: Callable[[Process], Clock]
     ) -> None:
         self.scheduler, self.chance, self.weather, self.clock = scheduler, chance, weather, clock
-        self.flows = Flows(scheduler, lambda _: self.weather.bandwidth, num_nodes) if weather.bandwidth else None
+        self.flows = Flows(scheduler, lambda _: self.weather.bandwidth, num_nodes)
         self.slow: dict[tuple[int, int], int] = {}  #: ns that what goes from one node to another takes longer
         self._cut: set[tuple[int, int]] = set()
         self._held: dict[Pipe, None] = {}

@@ -63,7 +63,7 @@ class Pipe:
         """Puts on the way what is to be sent, one after the other if the link has a bandwidth."""
         while self._sending and not self._is_sending:
             item = self._sending.popleft()
-            if isinstance(item, bytes) and self._network.flows and not self.path.is_local:
+            if isinstance(item, bytes) and self._network.weather.bandwidth and not self.path.is_local:
                 self._is_sending = True
                 assert self.path.source is not None
                 assert self.path.target is not None

@@ -186,5 +186,6 @@ def _checked(cluster: Cluster, kind: Kind, injector: Injector, actors: Sequence[
         oracle.check_copies(disk)
     for text in [text for actor in actors for text in actor.failures]:
         oracle.failed(text, happened)
+    happened += ["again" for actor in actors for _ in range(1, actor.lives)]
     oracle.check_reads(happened, cluster.size.nodes, is_shared=kind != Kind("stage", "replicate"))
     return next(map(str, oracle.violations), "")
