@@ -3,26 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import File
-from dlio.errors import CorruptRecordError
-from dlio.io import arrivals
+from dlio.errors import CorruptRecordError, LauncherError
+from dlio.io import arrivals, world
 from dlio.io.random_access import RandomAccessFile
 from dlio.stage.client.filling import LiveFilling, find_filling
 from dlio.stage.client.start import ensure_agent
 from dlio.stage.engine.complete import complete
 from dlio.stage.job import NO_OPTIONS, Job
 from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
-from dlio.stage.meeting.meeting import Meeting
+from dlio.stage.meeting.introduced import Introduced
+from dlio.stage.meeting.meeting import Meeting, Place
+from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener
 from dlio.stage.strategies import load
 from dlio.stage.transfer.source import source_of
 from tools.simulate.chance import Chance
 from tools.simulate.cluster import Actor
 
 _MOST_READ = 100_000
+_ARRIVAL_SECONDS = 30.0  # then the launcher ends all processes
+
+
+class Introduction:
+    """Tells each node the addresses of all, once, as MPI does; a process that is started again gets none."""
+
+    def __init__(self) -> None:
+        self._addresses: dict[int, world.Address] = {}
+
+    def place(self, actor: Actor, content: str) -> Place | None:
+        """Returns where a node meets the others; raises LauncherError if some do not come."""
+        if actor.lives > 1:
+            return None
+        nodes, deadline = actor.cluster.size.nodes, world.monotonic() + _ARRIVAL_SECONDS
+        listener = TcpListener(world.address(), bytes(TOKEN_BYTES), content)
+        self._addresses[actor.node] = listener.address
+        while len(self._addresses) < nodes:
+            if world.monotonic() > deadline:
+                listener.listening.close()
+                raise LauncherError("a process ended before all had come")
+            world.sleep(0.01)
+        addresses = [self._addresses[node] for node in range(nodes)]
+        return Introduced(content, bytes(TOKEN_BYTES), actor.node, addresses, listener)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,25 +56,36 @@ class Staging:
 
     Attributes:
         strategy: by which it stages.
+        introduction: which the nodes get as by MPI; None if they meet in a folder.
     """
 
     strategy: str
+    introduction: Introduction | None = None
 
     def __call__(self, actor: Actor) -> None:
         """Stages, and compares every byte of the copy."""
         cluster = actor.cluster
         job = Job(source_of(cluster.data.manifest), cluster.dest(actor.node), Topology.from_env(), NO_OPTIONS)
-        chosen, nodes = load(self.strategy), cluster.size.nodes
-        meeting = None
-        if chosen.NEEDS.exchange and nodes > 1 and not actor.local:
-            folder = MeetingFolder(meeting_folder(job.manifest.content_id), actor.node, nodes)
-            meeting = Meeting(folder, actor.node, nodes)
+        chosen = load(self.strategy)
+        place = self._place(actor, job.manifest.content_id) if chosen.NEEDS.exchange else None
+        meeting = Meeting(place, actor.node, cluster.size.nodes) if place else None
+        if self.introduction and not place:
+            job = replace(job, topology=replace(job.topology, node_rank=0, num_nodes=1))
         plan = chosen.plan(job)
         outcome = complete(job, plan, chosen.copy_name(job), meeting)
         root = outcome.manifest.root
         cluster.oracle.published(root, frozenset(file.name for file in plan.wanted))
         for file in plan.wanted:
             cluster.oracle.delivered(actor, file.name, 0, file.num_bytes, (root / file.name).read_bytes())
+
+    def _place(self, actor: Actor, content: str) -> Place | None:
+        """Returns where a node's first process meets the other nodes."""
+        nodes = actor.cluster.size.nodes
+        if actor.local or nodes == 1:
+            return None
+        if self.introduction:
+            return self.introduction.place(actor, content)
+        return MeetingFolder(meeting_folder(content), actor.node, nodes)
 
 
 @dataclass(frozen=True, slots=True)

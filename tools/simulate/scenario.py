@@ -15,10 +15,10 @@ from tools.simulate.cluster import Actor, Cluster, Size
 from tools.simulate.faults import Fault, Injector
 from tools.simulate.launching import TraceLog
 from tools.simulate.network import Weather
-from tools.simulate.people import Loading, Staging
+from tools.simulate.people import Introduction, Loading, Staging
 from tools.simulate.scheduler import MS, LivelockError, S, Scheduler
 
-VERSION = 1  #: of what seeds mean
+VERSION = 2  #: of what seeds mean
 _STEP = 1 * S
 _LAST_FAULT = 60 * S  # then all is healed
 _PATIENCE = 600 * S  # after that everybody has to end
@@ -27,14 +27,16 @@ _SPOILING = ("power", "-flip", "-sync", "source-changed")  # what only checksums
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a job does: `stage` or `load`, and by which strategy."""
+    """What a job does: `stage` or `load`, by which strategy, and whether MPI introduces the nodes to each other."""
 
     verb: str
     strategy: str
+    is_introduced: bool = False
 
 
 KINDS = (
     Kind("stage", "broadcast"),
+    Kind("stage", "broadcast", is_introduced=True),
     Kind("stage", "replicate"),
     Kind("load", "replicate"),
     Kind("load", "broadcast"),
@@ -96,13 +98,13 @@ def run(
     kind = Chance(seed, "kind").pick(KINDS)
     has_power = any(fault.kind == "power" for fault in faults)
     cluster = Cluster(scheduler, base, size, Weather(), keeps_track=has_power)
-    injector, outcome = Injector(cluster), Outcome(seed, f"{kind.verb} {kind.strategy}")
+    injector, outcome = Injector(cluster), Outcome(seed, f"{kind.verb} {kind.strategy}{' by MPI' * kind.is_introduced}")
     handler = TraceLog(cluster.world, base)
     _catch_logs(handler)
     cluster.oracle.may_be_wrong = any(fault.kind.endswith(_SPOILING) for fault in faults)
     cluster.oracle.may_lack_lease = any(fault.kind.startswith(("disk-", "power")) for fault in faults)
     actors = _actors(cluster, kind, faults)
-    scheduler.note("version", VERSION, *kind.verb.split(), kind.strategy, size)
+    scheduler.note("version", VERSION, kind.verb, kind.strategy, kind.is_introduced, size)
     with cluster.in_place():
         injector.plan(faults)
         for actor in actors:
@@ -130,11 +132,12 @@ def _catch_logs(handler: logging.Handler) -> None:
 def _actors(cluster: Cluster, kind: Kind, faults: Sequence[Fault]) -> list[Actor]:
     """Returns the processes of the job."""
     given = {fault.kind: fault.amount for fault in faults if fault.kind in ("late", "leave", "think")}
+    introduction = Introduction() if kind.is_introduced else None
     found, chance = [], Chance(cluster.scheduler.seed, "people")
     for node in range(cluster.size.nodes):
         for local in range(cluster.size.locals):
             if kind.verb == "stage":
-                work: Any = Staging(kind.strategy)
+                work: Any = Staging(kind.strategy, introduction)
             else:
                 share = chance.fraction() if "leave" in given else 1.0
                 think = partial(_think, chance, given.get("think", 1))
