@@ -24,6 +24,7 @@ from dlio.stage.transfer.source import source_of
 from tools.simulate.chance import Chance
 from tools.simulate.cluster import Actor
 
+MOST_READS = 3  #: of one file
 _MOST_READ = 100_000
 _ARRIVAL_SECONDS = 30.0  # then the launcher ends all processes
 
@@ -125,7 +126,7 @@ def _read(actor: Actor, root: Path, filling: LiveFilling | None, file: File, cha
     arrival = filling.arrival(root / file.name) if filling and arriving else None
     opened = arrival if arrival is not None else RandomAccessFile(root / file.name)
     try:
-        for _ in range(1 + chance.below(3)):
+        for _ in range(1 + chance.below(MOST_READS)):
             begin = chance.below(file.num_bytes)
             count = min(file.num_bytes - begin, 1 + chance.below(_MOST_READ))
             _read_range(actor, file, begin, count, opened.read)
