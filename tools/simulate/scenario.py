@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+from dlio.stage.engine import pending
 from tools.simulate.chance import Chance
 from tools.simulate.cluster import Actor, Cluster, Size
 from tools.simulate.faults import Fault, Injector
@@ -21,6 +24,7 @@ from tools.simulate.scheduler import MS, LivelockError, S, Scheduler
 VERSION = 2  #: of what seeds mean
 _STEP = 1 * S
 _LAST_FAULT = 60 * S  # then all is healed
+_PIECES = (16 << 10, 64 << 10, pending.MOST_BYTES, pending.MOST_BYTES)
 _PATIENCE = 600 * S  # after that everybody has to end
 _SPOILING = ("power", "-flip", "-sync", "source-changed")  # what only checksums notice
 
@@ -105,7 +109,7 @@ def run(
     cluster.oracle.may_lack_lease = any(fault.kind.startswith(("disk-", "power")) for fault in faults)
     actors = _actors(cluster, kind, faults)
     scheduler.note("version", VERSION, kind.verb, kind.strategy, kind.is_introduced, size)
-    with cluster.in_place():
+    with cluster.in_place(), _pieces_of(Chance(seed, "pieces").pick(_PIECES)):
         injector.plan(faults)
         for actor in actors:
             actor.begin()
@@ -122,6 +126,15 @@ def run(
     outcome.source = cluster.source.bytes_read / max(1, sum(size.files))
     outcome.failures = [f"{actor}: {text}" for actor in actors for text in actor.failures]
     return outcome
+
+
+@contextmanager
+def _pieces_of(num_bytes: int) -> Iterator[None]:
+    """Has the engine fetch pieces of so many bytes at first and at most: small files come in several, too."""
+    least, first = partial(pending.PieceSize, num_bytes), pending.PieceSize
+    smaller = (lambda *_: least()) if num_bytes < pending.MOST_BYTES else first
+    with mock.patch.object(pending, "PieceSize", smaller), mock.patch.object(pending, "MOST_BYTES", num_bytes):
+        yield
 
 
 def _catch_logs(handler: logging.Handler) -> None:
