@@ -7,7 +7,7 @@
 
 #include "planes/tile.hpp"
 
-#define DLIO_KERNEL __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi,gfni,avx2,bmi,bmi2,popcnt")))
+#define DLIO_KERNEL DLIO_AVX512
 
 namespace dlio {
 namespace {

@@ -24,6 +24,8 @@ void mix_rows(const WeightedRows& rows, std::size_t size, std::uint8_t* out);
 #ifdef DLIO_HAS_AVX2
 // The same on a processor with AVX2, to the same bytes, in 40% of the time.
 void mix_rows_avx2(const WeightedRows& rows, std::size_t size, std::uint8_t* out);
+// The same on one with AVX-512.
+void mix_rows_avx512(const WeightedRows& rows, std::size_t size, std::uint8_t* out);
 #endif
 
 }  // namespace dlio
