@@ -75,7 +75,7 @@ void SamplePlanes::add(std::uint32_t mcu_row, std::uint32_t first, const std::in
     for (std::uint32_t y = 0; y < plane.vertical; ++y) {
       std::size_t count = 0;
       const std::int16_t* block =
-          blocks + (static_cast<std::size_t>(plane.first_block) + y * plane.horizontal) * kBlock;
+          blocks + (static_cast<std::size_t>(plane.first_block) + std::size_t{y} * plane.horizontal) * kBlock;
       for (std::uint32_t mcu = 0; mcu < num_mcus; ++mcu) {
         for (std::uint32_t j = 0; j < plane.horizontal; ++j) list[count++] = block + j * kBlock;
         block += static_cast<std::size_t>(format_.mcu.num_blocks) * kBlock;

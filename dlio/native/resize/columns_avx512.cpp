@@ -12,11 +12,13 @@ namespace {
 
 constexpr std::uint32_t kTaps = 4;      // input pixels that are weighted together
 constexpr std::uint32_t kOutputs = 16;  // pixels that are made together
+constexpr std::size_t kSamples = std::size_t{kOutputs} * kTaps;
+constexpr std::size_t kSamples = std::size_t{kOutputs} * kTaps;
 constexpr std::uint32_t kReach = 64;    // bytes of which any can be picked
 
 // What 16 output pixels take of four input pixels each.
 struct Weights64 {
-  std::int8_t digits[kDigits][kOutputs * kTaps];
+  std::int8_t digits[kDigits][kSamples];
 };
 
 // Sixteen output pixels, behind which their weights lie.
@@ -44,7 +46,7 @@ DLIO_AVX512 inline __m128i resize_group(const std::uint8_t* plane, const Group& 
   for (std::size_t i = 0; i < num_fours; ++i, plane += kTaps) {
     const __m512i samples = kNear ? _mm512_permutexvar_epi8(picks, _mm512_loadu_si512(plane + group.first))
                                   : _mm512_i32gather_epi32(picks, plane, 1);
-    for (int digit = 0; digit < kDigits; ++digit, weights += kOutputs * kTaps) {
+    for (int digit = 0; digit < kDigits; ++digit, weights += kSamples) {
       sums[digit] = _mm512_dpbusd_epi32(sums[digit], samples, _mm512_load_si512(weights));
     }
   }
