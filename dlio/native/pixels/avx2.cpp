@@ -88,8 +88,8 @@ DLIO_KERNEL inline void store_pixels(Vec red, Vec green, Vec blue, std::uint8_t*
                                      std::size_t) noexcept {
   const Vec red_green[2] = {low8(red, green), high8(red, green)}, blue_x[2] = {low8(blue, blue), high8(blue, blue)};
   // Pixels 0 and 16, 4 and 20, 8 and 24, 12 and 28.
-  const Vec fours[4] = {low16(red_green[0], blue_x[0]), high16(red_green[0], blue_x[0]),
-                        low16(red_green[1], blue_x[1]), high16(red_green[1], blue_x[1])};
+  const Vec fours[4] = {low16(red_green[0], blue_x[0]), high16(red_green[0], blue_x[0]), low16(red_green[1], blue_x[1]),
+                        high16(red_green[1], blue_x[1])};
   out += 4 * x;
   store(out, _mm256_permute2x128_si256(fours[0], fours[1], 0x20));
   store(out + 32, _mm256_permute2x128_si256(fours[2], fours[3], 0x20));

@@ -53,6 +53,11 @@ bool decode_tile_avx2(TileBytes tile, const TileShape& shape, const Preset& pres
 bool decode_tile_avx512(TileBytes tile, const TileShape& shape, const Preset& preset, std::int16_t* out) noexcept;
 #endif
 
+#if defined(__x86_64__)
+// Whether the back end in use has AVX2, and the processor deposits and extracts bits in a few cycles.
+bool deposits_quickly() noexcept;
+#endif
+
 // Returns the quickest one that the back end in use has.
 DecodeTile tile_decoder() noexcept;
 

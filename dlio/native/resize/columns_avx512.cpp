@@ -13,8 +13,7 @@ namespace {
 constexpr std::uint32_t kTaps = 4;      // input pixels that are weighted together
 constexpr std::uint32_t kOutputs = 16;  // pixels that are made together
 constexpr std::size_t kSamples = std::size_t{kOutputs} * kTaps;
-constexpr std::size_t kSamples = std::size_t{kOutputs} * kTaps;
-constexpr std::uint32_t kReach = 64;    // bytes of which any can be picked
+constexpr std::uint32_t kReach = 64;  // bytes of which any can be picked
 
 // What 16 output pixels take of four input pixels each.
 struct Weights64 {
