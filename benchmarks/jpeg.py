@@ -59,7 +59,7 @@ def forced(decoder: str, run: Callable[[], None]) -> Callable[[], None]:
     """Returns a run with one of the decoders of decode-ready records that the processor has."""
 
     def run_with() -> None:
-        _jpeg.use_tile_decoder(decoder)
+        _jpeg.use_back_end(decoder)
         run()
 
     return run_with
@@ -179,7 +179,7 @@ def main() -> None:
         "full decode, no resize": full_decode(images),
         "Pillow, full decode + crop + resize": pillow(images, boxes),
     }
-    names = {name: f"window of the decode-ready record, {name}" for name in _jpeg.TILE_DECODERS}
+    names = {name: f"window of the decode-ready record, {name}" for name in _jpeg.BACK_ENDS}
     ways |= {row: forced(name, core(records, boxes)) for name, row in names.items()}
     if importlib.util.find_spec("simplejpeg") and importlib.util.find_spec("cv2"):
         ways["simplejpeg + OpenCV, full decode + crop + resize"] = simplejpeg_and_opencv(images, boxes)
