@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from dlio.cached import cached_property
 from dlio.codecs.decode_ready import check_core
 from dlio.dataset.apart import is_apart
 from dlio.dataset.schema import Array, Sample
 from dlio.errors import CorruptRecordError, UsageError
 from dlio.images import Transform, Transforms, composed
-from dlio.io.threads import cached_property
 from dlio.loaders.columns import made_fields, narrowed
 from dlio.loaders.mixture import Data
 from dlio.loaders.opened import Opened, open_data

@@ -16,13 +16,14 @@ from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError
 from dlio.loaders import staging_line
 from dlio.locking.owner import Owner
-from dlio.stage.cache.folder import StagedFolder
-from dlio.stage.live import filling, wire
-from dlio.stage.live.client import Client
-from dlio.stage.live.folder import AgentRecord, LiveFolder
-from dlio.stage.live.start import ensure_agent
-from dlio.stage.live.status import status_from
-from dlio.stage.live.unix import UnixListener
+from dlio.stage.client import filling
+from dlio.stage.client.client import Client
+from dlio.stage.client.start import ensure_agent
+from dlio.stage.client.status import status_from
+from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.live_folder import AgentRecord, LiveFolder
+from dlio.stage.protocol import wire
+from dlio.stage.protocol.unix import UnixListener
 from tests.helpers.live import eventually, is_complete, task, working
 
 

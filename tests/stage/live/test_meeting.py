@@ -13,9 +13,9 @@ import pytest
 from dlio.cluster import liveness
 from dlio.errors import LauncherError, StorageError, UsageError
 from dlio.locking.owner import Owner
-from dlio.stage.cache.clean import clean
-from dlio.stage.live.agent.meeting import Peer
-from dlio.stage.live.agent.meeting_folder import MeetingFolder, meeting_folder
+from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
+from dlio.stage.meeting.meeting import Peer
+from dlio.stage.upkeep.clean import clean
 from tests.helpers.forked import Forked
 from tests.helpers.live import meet_in, met
 from tests.helpers.users import ALICE, BOB, as_user, open_to_all
