@@ -29,8 +29,9 @@ from dlio.stage.copies.node_cache import is_being_filled, make_room
 from dlio.stage.copies.ownership import check_safe, choosing_again, folder_for_us, open_for_us
 from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.node import Node
-from dlio.stage.engine.store import Create, Store
+from dlio.stage.engine.store import Store
 from dlio.stage.engine.together import Together
+from dlio.stage.engine.writing import Create
 from dlio.stage.job import Job, Outcome
 from dlio.stage.meeting.meeting import MOST_TEXT, Meeting, Peer
 from dlio.stage.planning.plan import Plan

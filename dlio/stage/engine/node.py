@@ -18,7 +18,8 @@ from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.relay import Relay
 from dlio.stage.engine.server import Server
-from dlio.stage.engine.store import Create, Store
+from dlio.stage.engine.store import Store
+from dlio.stage.engine.writing import Create
 from dlio.stage.job import Job
 from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
 from dlio.stage.meeting.meeting import MOST_TEXT, Meeting, Peer
