@@ -189,7 +189,7 @@ def fill(
     with residue_removed(folder, claims[0]):
         take_over(folder, str(job.source), claims)
         missing = folder.missing(plan.wanted)
-        lacked = sum(file.num_bytes for file in missing) - LiveFolder(folder).present_bytes(missing)
+        lacked = sum(file.num_bytes for file in missing) - LiveFolder(folder).begun(missing)
         make_room(folder, lacked, len(missing))
         if job.listeners.expect:
             job.listeners.expect(lacked)

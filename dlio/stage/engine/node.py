@@ -82,7 +82,7 @@ class Node:
             self._live,
             plan.listed,
             plan.kept,
-            self._lacking(),
+            lacking := self._lacking(),
             job.access,
             self._source_name,
             create,
@@ -103,7 +103,7 @@ class Node:
         listeners = [listener for listener in (self._unix, self._tcp) if listener]
         self.server = Server(listeners, self.store, self.fill, self._relay, self)
         self._inode = self._live.path.stat().st_ino
-        self._had = self._live.present_bytes([plan.listed[number] for number in plan.kept])
+        self._had = self.store.present_bytes + self._live.begun([plan.listed[number] for number in lacking])
 
     def __str__(self) -> str:
         return f"node {self.plan.node} of {self.plan.num_nodes}, at {self._tcp or self._unix}"

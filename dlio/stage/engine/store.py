@@ -67,7 +67,7 @@ class Store:
         self.listed = listed
         self._live, self._access, self._source_name = live, access, source_name
         self._create, self._report = create, report
-        self._files, self._kept = live.path / FILES, kept
+        self._files, self._final, self._kept = live.path / FILES, live.staged.path, kept
         self._lock, self._counting = world.lock(), world.lock()
         self._begun: dict[int, _Begun] = {}
         self._at_once: set[int] = set()  # files that are being written as a whole
@@ -189,7 +189,7 @@ class Store:
         self._check(number, f"{algorithm}:{running.hexdigest()}")
         with writing.made(path, file, self._create) as descriptor:
             writing.write_new(path, descriptor, data, reads_end=not self._is_small(number))
-        self._name(number)
+        self._name(number, path)
         self._count(file.num_bytes)
 
     def _check(self, number: int, found: str) -> None:
@@ -234,14 +234,14 @@ class Store:
             except StorageError:  # its pages count as clean now, so a second sync would bring nothing to the disk
                 self.clear(number, [(0, file.num_bytes)])
                 raise
-            self._name(number)
+            self._name(number, path)
             begun.blocks.close()
             self._live.blocks(file).unlink(missing_ok=True)
 
-    def _name(self, number: int) -> None:
+    def _name(self, number: int, path: Path) -> None:
         """Gives a file its final name, and others access to it; raises StorageError."""
-        file, path = self.listed[number], self._path(number)
-        final, access = self._live.staged.path / file.name, self._access(file)
+        file = self.listed[number]
+        final, access = self._final / file.name, self._access(file)
         with files.storage_errors("publish", final):
             access.give_file(path)
             writing.with_folder(final, lambda: world.replace(path, final))
@@ -259,7 +259,7 @@ class Store:
                 with suppress(FileNotFoundError), writing.opened(path, os.O_RDONLY) as descriptor:  # finished just now
                     yield descriptor
                     return
-            with writing.opened(self._live.staged.path / self.listed[number].name, os.O_RDONLY) as descriptor:
+            with writing.opened(self._final / self.listed[number].name, os.O_RDONLY) as descriptor:
                 yield descriptor
 
     def close(self) -> None:
