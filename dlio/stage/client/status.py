@@ -13,11 +13,10 @@ from dlio.io import world
 from dlio.io.sizes import format_size
 from dlio.stage.client.client import Client, connect
 from dlio.stage.copies.at_rest import named_origin
-from dlio.stage.copies.base_folder import copy_named, open_cache
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.locations import known_folders
-from dlio.stage.copies.ownership import is_safe, own_dest
+from dlio.stage.copies.ownership import own_dest, safe_copies
 from dlio.stage.job import Listeners
 from dlio.urls import is_url, shown
 
@@ -55,15 +54,9 @@ def _is_from(folder: StagedFolder, source: str) -> bool:
 
 
 def copies(content_id: str, dest: str | os.PathLike[str] | None) -> Iterator[StagedFolder]:
-    """Yields the copies of a data set of which `status` tells."""
+    """Returns the copies of a data set of which `status` tells."""
     named = known_folders() if dest is None else [Path(dest).absolute()]
-    for folder in dict.fromkeys(each for one in named for each in (one, own_dest(one))):
-        try:
-            with open_cache(folder) as cache:
-                names = [name for name in cache.names() if name.startswith(content_id) and copy_named(name)]
-        except OSError:
-            continue
-        yield from (copy for name in names if is_safe(copy := StagedFolder(folder, name), os.geteuid()))
+    return safe_copies(content_id, (each for one in named for each in (one, own_dest(one))))
 
 
 def state(folder: StagedFolder) -> dict[str, Any] | None:
