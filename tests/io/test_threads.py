@@ -66,6 +66,6 @@ def test_the_first_error_of_an_item_ends_all() -> None:
         calls.append(number)
         raise ValueError(f"item {number}")
 
-    with pytest.raises(ValueError, match="item [01]"):
+    with pytest.raises(ValueError, match=r"item [01]"):
         in_threads(2, call, range(100), "dlio-test")
     assert len(calls) <= 2
