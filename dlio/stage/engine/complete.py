@@ -19,7 +19,7 @@ from dlio.io import limits, world
 from dlio.locking.claim import claimed
 from dlio.locking.claim_file import Claim, is_in_force
 from dlio.locking.owner import Owner
-from dlio.stage.client.following import Following
+from dlio.stage.client.status import Following
 from dlio.stage.copies import lease
 from dlio.stage.copies.access import Access
 from dlio.stage.copies.base_folder import check_names
