@@ -51,8 +51,6 @@ FIGURES = [
     Case("retinanet", accelerators=24, threads=2),
     Case("resnet50", accelerators=12),
     Case("retinanet", decode=800, threads=2),
-    Case("retinanet", accelerators=2, decode=800, threads=2),
-    Case("retinanet", accelerators=8),
     Case("cosmoflow"),
     Case("unet3d"),
     Case("flux", accelerators=4),
