@@ -37,9 +37,9 @@ from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import ArrayBatches, Loader
-from dlio.stage.live.client import connect
-from dlio.stage.live.folder import LiveFolder
-from dlio.stage.live.start import ensure_agent
+from dlio.stage.client.client import connect
+from dlio.stage.client.start import ensure_agent
+from dlio.stage.copies.live_folder import LiveFolder
 
 BATCH, EPOCHS = 64, 3
 SCRIPT = Path(__file__)

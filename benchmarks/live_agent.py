@@ -32,11 +32,11 @@ from stage import forget_cache, write_dataset
 
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
-from dlio.stage.cache.folder import StagedFolder
-from dlio.stage.live import launch
-from dlio.stage.live.client import Client
-from dlio.stage.live.folder import LiveFolder
-from dlio.stage.live.start import Task
+from dlio.stage.client import launch
+from dlio.stage.client.client import Client
+from dlio.stage.client.start import Task
+from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.live_folder import LiveFolder
 
 MiB = 1 << 20
 SMALL_BYTES = 20_000

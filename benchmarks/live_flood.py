@@ -28,9 +28,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from dlio.cluster.topology import Topology
-from dlio.stage.live.client import Client
-from dlio.stage.live.folder import LiveFolder, end_agents
-from dlio.stage.live.start import ensure_agent
+from dlio.stage.client.client import Client
+from dlio.stage.client.start import ensure_agent
+from dlio.stage.copies.live_folder import LiveFolder, end_agents
 from tests.helpers.staging import MiB, write_dataset
 
 HELD, BATCH_BYTES, FILES = 400, 100_000, 16

@@ -36,7 +36,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dlio.stage.machine_file import described
+from dlio.stage.choose.machine_file import described
 from dlio.stage.planning.cost import Machine
 from dlio.stage.planning.flows import Flows, flows_alone
 from dlio.stage.planning.simulation import simulated

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from dlio.pack.python.writer import Writer
     from dlio.pack.sets import merge, select, split
     from dlio.stage import stage
-    from dlio.stage.cache.clean import clean
-    from dlio.stage.cache.resolve import resolve
-    from dlio.stage.predict import plan
+    from dlio.stage.choose.predict import plan
+    from dlio.stage.client.resolve import resolve
+    from dlio.stage.upkeep.clean import clean
     from dlio.verbs import convert, index, info, verify
 
 __all__ = [
@@ -70,7 +70,7 @@ _LAZY = {
     "Topology": "dlio.cluster.topology",
     "Writer": "dlio.pack.python.writer",
     "bench": "dlio.look.bench",
-    "clean": "dlio.stage.cache.clean",
+    "clean": "dlio.stage.upkeep.clean",
     "convert": "dlio.verbs",
     "doctor": "dlio.look.doctor",
     "index": "dlio.verbs",
@@ -80,9 +80,9 @@ _LAZY = {
     "order": "dlio.look.order",
     "pack": "dlio.pack.call",
     "pack_items": "dlio.pack.python.pack_items",
-    "plan": "dlio.stage.predict",
+    "plan": "dlio.stage.choose.predict",
     "report": "dlio.look.report",
-    "resolve": "dlio.stage.cache.resolve",
+    "resolve": "dlio.stage.client.resolve",
     "select": "dlio.pack.sets",
     "show": "dlio.look.show",
     "split": "dlio.pack.sets",

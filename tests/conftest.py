@@ -18,7 +18,7 @@ from typing import cast
 import pytest
 from hypothesis import HealthCheck, settings
 
-from dlio.stage.cache import locations
+from dlio.stage.copies import locations
 from tests.helpers.images import make_image_folder
 from tests.helpers.rounds import NOTHING_IS_SKIPPED, ROUNDS
 from tests.helpers.slow_source import slow_mounts

@@ -19,17 +19,18 @@ from dlio.dataset.manifest import Manifest
 from dlio.errors import EXIT_DONE, ManifestError, StorageError, UsageError
 from dlio.io.filesystems import FileSystem
 from dlio.io.sizes import counted, format_size
-from dlio.stage import mpi, strategies
-from dlio.stage.cache.as_owner import DEADLINE_SECONDS, become_user_of_job
-from dlio.stage.cache.clean import clean as remove
-from dlio.stage.cache.locations import folders_to_clean, folders_with_copies
-from dlio.stage.cache.node_cache import copies
+from dlio.stage import strategies
+from dlio.stage.choose.preview import preview
+from dlio.stage.client.start import ensure_agent
+from dlio.stage.client.status import in_one_word, in_words, status, status_from
+from dlio.stage.copies.locations import folders_to_clean, folders_with_copies
+from dlio.stage.copies.node_cache import copies
 from dlio.stage.job import Listeners, NodeProgress, Options
-from dlio.stage.live.start import ensure_agent
-from dlio.stage.live.status import in_one_word, in_words, status, status_from
-from dlio.stage.preview import preview
+from dlio.stage.meeting import mpi
 from dlio.stage.run import StageSummary, run
 from dlio.stage.transfer.source import source_of
+from dlio.stage.upkeep.as_owner import DEADLINE_SECONDS, become_user_of_job
+from dlio.stage.upkeep.clean import clean as remove
 from dlio.urls import shown
 
 

@@ -18,12 +18,12 @@ from dlio.pack.inside import watching
 from dlio.pack.inspect.sealing import seal
 from dlio.pack.inspect.verify import Damage
 from dlio.pack.inspect.verify import verify as find_damage
-from dlio.stage.cache.as_owner import DEADLINE_SECONDS
-from dlio.stage.cache.folder import StagedFolder
-from dlio.stage.cache.idle import step_back
-from dlio.stage.cache.repair import manifest_at_rest, staged_copy
-from dlio.stage.cache.repair import seal as seal_copy
-from dlio.stage.cache.scrub import Scrubbed, check_copy, scrub
+from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.upkeep.as_owner import DEADLINE_SECONDS
+from dlio.stage.upkeep.idle import step_back
+from dlio.stage.upkeep.repair import manifest_at_rest, staged_copy
+from dlio.stage.upkeep.repair import seal as seal_copy
+from dlio.stage.upkeep.scrub import Scrubbed, check_copy, scrub
 from dlio.urls import is_url, shown
 
 

@@ -24,7 +24,7 @@ from dlio.loaders.sampling.rank import num_cores_of_rank
 from dlio.look.measure import loading, storage
 from dlio.look.measure.windows import Windows
 from dlio.look.measure.windows import windows as measure_windows
-from dlio.stage import measured
+from dlio.stage.choose import measured
 from dlio.targets import IMAGE, leave_unknown
 
 _GOOD_SHARE = 0.95  # of the best rate; more threads than give this are not worth it
@@ -112,7 +112,7 @@ def bench(
 ) -> Measured:
     """Measures how fast this machine reads, decodes and loads a data set; takes some seconds a rate, and a local file.
 
-    The rates of storage are kept in a file (dlio/stage/measured.py), from which `plan` and `stage` take them.
+    The rates of storage are kept in a file (dlio/stage/choose/measured.py), from which `plan` and `stage` take them.
 
     Args:
         dataset: the folder or URL of a packed data set, or its manifest. The rate of a URL is not kept.

@@ -17,7 +17,7 @@ from dlio.errors import StorageError, UsageError
 from dlio.io.files import storage_errors
 from dlio.look.mounting import find_way
 from dlio.pack.inspect.one_folder import check_one_folder
-from dlio.stage.cache.resolve import staged
+from dlio.stage.client.resolve import staged
 from dlio.urls import is_url
 
 _MAX_LAYERS = 500  # of an overlay

@@ -2,19 +2,23 @@
 
     choose -> plan -> claim -> fill -> publish
 
+    run.py       the one door: chooses, carries out, sums up
+    choose/      the folder and the strategy, by the rates of this machine
     strategies/  one module for each way to stage: its cost, what it needs, and its plan
     planning/    pure plans: the nodes of each shard, the cost model, the stripes of a file
-    live/agent/  the engine that carries a plan out, in this process or in an agent
-    live/        what loaders and other nodes ask it, and where it keeps unfinished files
+    engine/      carries a plan out, in this process or in an agent
+    meeting/     how the nodes of a job find each other: by a folder that all see, or by MPI
+    protocol/    requests, replies and connections
+    client/      what loaders and `--status` ask an engine
     transfer/    reading a data set from a folder or a URL
-    cache/       the staged copies of a node: their folders, leases, owners, repair and removal
-    mpi.py       where MPI's launcher started the processes: they agree by it, and it introduces their nodes
+    copies/      the staged copies of a node: their folders, leases and owners
+    upkeep/      repair and removal of copies
 
 A strategy decides which files a node gets. One of the node's processes claims the copy (dlio/locking/claim.py) and
-fills a folder that is complete once it holds the manifest (cache/folder.py).
+fills a folder that is complete once it holds the manifest (copies/folder.py).
 
-The attribute `dlio.stage` is the function. So import this package's modules by `from dlio.stage.cache import
-node_cache`; `import dlio.stage.cache.node_cache as cache` finds the function and fails.
+The attribute `dlio.stage` is the function. So import this package's modules by `from dlio.stage.copies import
+node_cache`; `import dlio.stage.copies.node_cache as cache` finds the function and fails.
 """
 
 from __future__ import annotations
@@ -57,14 +61,14 @@ def stage(
         dataset: the folder of a packed data set, its URL (`s3://bucket/packed`, `https://...`), or its manifest.
         dest: a folder on node-local storage. The data set is copied to `dest/dlio/<content id>`, or to a folder below
             `dest/dlio-u<uid>` if the first belongs to another user than root. By default the first of the node's local
-            folders that has the data set or room for it (dlio/stage/destination.py).
+            folders that has the data set or room for it (dlio/stage/choose/destination.py).
         strategy: the name of a module of `dlio.stage.strategies`, the dotted path of another module, or "auto"
-            (dlio/stage/auto.py).
+            (dlio/stage/choose/auto.py).
         topology: this process's rank and node in the job; by default read from the launcher's variables.
         copies: nodes that hold each shard, if the strategy gives each node a part.
         epochs: the number of epochs planned, for "auto"; 0 if unknown.
         machine: the machine file that "auto" decides by, or the name of one that comes along
-            (dlio/stage/machine_file.py); by default what `dlio bench` measured.
+            (dlio/stage/choose/machine_file.py); by default what `dlio bench` measured.
         allow_shared: accept a `dest` that other machines see too.
         mode: the permission bits of the staged files, such as 0o644; whoever may read a file may enter its folder. By
             default those of the source and of the folders around it; the files of a URL are readable by this user only.
@@ -96,7 +100,7 @@ def simulate(
 
     Args:
         dataset: as for `stage`, or its sizes.
-        machine: the cluster; `dlio.stage.machine_file.described` reads one.
+        machine: the cluster; `dlio.stage.choose.machine_file.described` reads one.
         strategy: its name, or a module's dotted path.
         copies: nodes that hold each shard, in parts.
         seed: chooses the stragglers and the failures; all else is the same for any.

@@ -9,7 +9,7 @@ from pathlib import Path
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import File, Manifest
 from dlio.io.filesystems import FileSystem
-from dlio.stage.cache.access import Access
+from dlio.stage.copies.access import Access
 from dlio.stage.transfer.source import StagingSource
 
 
@@ -26,7 +26,7 @@ class Options:
         epochs: the number of epochs planned; 0 if unknown.
         mode: the permission bits of staged files; None for those of their source.
         allow_shared: accept a destination that other machines see too.
-        machine: the machine file that `auto` decides by (dlio/stage/machine_file.py); "" for the rates measured.
+        machine: the machine file that `auto` decides by (dlio/stage/choose/machine_file.py); "" for the rates measured.
     """
 
     copies: int = 1

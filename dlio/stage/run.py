@@ -16,14 +16,17 @@ from dlio.dataset.manifest import Manifest
 from dlio.errors import DlioError, StorageError, UsageError
 from dlio.io import trace
 from dlio.io.filesystems import filesystem_of
-from dlio.stage import mpi
-from dlio.stage.cache.clean import forsake
-from dlio.stage.cache.locations import remember
-from dlio.stage.decide import check_job, decide
-from dlio.stage.destination import learn_id, with_dest
+from dlio.stage.choose.decide import check_job, decide
+from dlio.stage.choose.destination import learn_id, with_dest
+from dlio.stage.copies.locations import remember
+from dlio.stage.engine.complete import complete
+from dlio.stage.engine.shared import complete_shared
 from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options, Outcome
+from dlio.stage.meeting import mpi
+from dlio.stage.meeting.gathering import met
 from dlio.stage.strategies import AUTO, Strategy, load, needs_of
 from dlio.stage.transfer.source import StagingSource, source_of
+from dlio.stage.upkeep.clean import forsake
 
 _log = logging.getLogger(__name__)
 
@@ -94,7 +97,12 @@ def run(
 
 def _carried_out(chosen: Strategy, job: Job) -> Outcome:
     try:
-        return chosen.carry_out(job)
+        if chosen.NEEDS.shared:
+            return complete_shared(job, chosen)
+        meeting = None
+        if chosen.NEEDS.exchange:
+            job, meeting = met(job)
+        return complete(job, chosen.plan(job), chosen.copy_name(job), meeting)
     except DlioError:
         if job.topology.world_size == 1:  # else another process may be at work there
             with suppress(DlioError, OSError):  # the first error counts

@@ -21,8 +21,8 @@ from dlio.dataset.schema import Sample, Schema
 from dlio.io.arrivals import arrived
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import ArrayBatches, Loader
-from dlio.stage.cache.folder import StagedFolder
-from dlio.stage.live.start import STRATEGIES
+from dlio.stage.client.start import STRATEGIES
+from dlio.stage.copies.folder import StagedFolder
 from tests.helpers.agents import agents, end_agent
 from tests.helpers.live import eventually
 from tests.helpers.s3_server import s3_server

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import dlio
-from dlio.stage.cache.folder import StagedFolder
+from dlio.stage.copies.folder import StagedFolder
 from tests.examples import shell
 from tests.examples.observe import NUM_TRAIN
 from tests.helpers.agents import end_agent

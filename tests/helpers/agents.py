@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from dlio.stage.cache.folder import StagedFolder
-from dlio.stage.live.folder import LiveFolder
-from dlio.stage.live.start import ensure_agent
+from dlio.stage.client.start import ensure_agent
+from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.live_folder import LiveFolder
 from tests.helpers.staging import node
 
 _END_SECONDS = 20.0

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dlio.dataset.manifest import Manifest
-from dlio.stage.cache.node_cache import is_being_filled
+from dlio.stage.copies.node_cache import is_being_filled
 from tests.helpers.staging import assert_staged, folder_of
 
 

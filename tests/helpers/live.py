@@ -11,19 +11,20 @@ from pathlib import Path
 import pytest
 
 from dlio.dataset.manifest import Manifest
+from dlio.io.world.address import INTERFACE
 from dlio.locking.claim import claimed
-from dlio.stage.cache.base_folder import open_up
-from dlio.stage.live import tcp, wire
-from dlio.stage.live.agent import meeting
-from dlio.stage.live.agent.__main__ import ready_node
-from dlio.stage.live.agent.complete import take_over
-from dlio.stage.live.agent.meeting import Meeting
-from dlio.stage.live.agent.meeting_folder import MEET, MeetingFolder, meeting_folder
-from dlio.stage.live.agent.node import Node
-from dlio.stage.live.client import Client
-from dlio.stage.live.connection import CLIENT_BYTES, Connection
-from dlio.stage.live.start import Task
-from dlio.stage.live.tcp import INTERFACE, TcpListener
+from dlio.stage.client.client import Client
+from dlio.stage.client.start import Task
+from dlio.stage.copies.base_folder import open_up
+from dlio.stage.engine.__main__ import ready_node
+from dlio.stage.engine.complete import take_over
+from dlio.stage.engine.node import Node
+from dlio.stage.meeting import meeting
+from dlio.stage.meeting.folder import MEET, MeetingFolder, meeting_folder
+from dlio.stage.meeting.meeting import Meeting
+from dlio.stage.protocol import tcp, wire
+from dlio.stage.protocol.connection import CLIENT_BYTES, Connection
+from dlio.stage.protocol.tcp import TcpListener
 from tests.helpers.staging import node as topology_of
 
 WAIT_SECONDS = 60.0

@@ -9,7 +9,7 @@ from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import NAME, File, Manifest, Shard
 from dlio.dataset.schema import Schema
 from dlio.io.files import digest_file
-from dlio.stage.cache.folder import StagedFolder
+from dlio.stage.copies.folder import StagedFolder
 
 MiB = 1 << 20
 

@@ -15,7 +15,7 @@ from dlio.images import CenterCrop
 from dlio.io import trace
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import ArrayBatches, Loader
-from dlio.stage.live import launch
+from dlio.stage.client import launch
 
 _WRITER = "import sys; from dlio.io import trace\nfor n in range(200): trace.add(f'{sys.argv[1]} {n}', 0, 1)\n"
 

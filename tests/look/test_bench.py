@@ -12,7 +12,7 @@ from dlio.errors import StorageError
 from dlio.look import bench as bench_module
 from dlio.look.bench import Measured
 from dlio.look.measure import loading, storage
-from dlio.stage import measured
+from dlio.stage.choose import measured
 from tests.helpers.images import make_image_folder
 
 

@@ -15,7 +15,7 @@ import pytest
 import dlio
 from benchmarks.mlperf_storage.workloads import WORKLOADS
 from dlio.io.files import digest_bytes
-from dlio.stage.cache import locations
+from dlio.stage.copies import locations
 from tests.helpers.images import image
 from tests.helpers.mpi import MPIEXEC
 from tests.peers import installed

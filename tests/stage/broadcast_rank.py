@@ -29,9 +29,9 @@ from dlio.cluster import liveness
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DlioError
-from dlio.stage import mpi
+from dlio.stage.engine import together
 from dlio.stage.job import Listeners, NodeProgress
-from dlio.stage.live.agent import meeting, together
+from dlio.stage.meeting import meeting, mpi
 from dlio.stage.run import run
 
 dataset, dest, log, *fault = sys.argv[1:]

@@ -18,9 +18,9 @@ import pytest
 import dlio
 from dlio.cluster.liveness import LOST_WRITER_SECONDS
 from dlio.dataset.manifest import NAME, Manifest
-from dlio.stage.cache.folder import StagedFolder
+from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.job import all_files
-from dlio.stage.live.folder import LiveFolder
 from dlio.stage.run import run
 from tests.helpers.forked import Forked, run_until, wait_for
 from tests.helpers.rounds import ROUNDS

@@ -10,11 +10,11 @@ import pytest
 import dlio
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import ManifestError
-from dlio.stage.cache.repair import manifest_at_rest
-from dlio.stage.cache.resolve import opened
-from dlio.stage.destination import learn_id
-from dlio.stage.live.folder import LiveFolder
+from dlio.stage.choose.destination import learn_id
+from dlio.stage.client.resolve import opened
+from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.run import StageSummary, run
+from dlio.stage.upkeep.repair import manifest_at_rest
 from tests.helpers.damage import flipped
 from tests.helpers.manifests import as_version_1
 from tests.helpers.staging import assert_staged, folder_of, node

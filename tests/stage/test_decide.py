@@ -11,11 +11,11 @@ import pytest
 import dlio
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError, UsageError
-from dlio.stage.cache.folder import StagedFolder
-from dlio.stage.cache.node_cache import room
-from dlio.stage.decide import decide, machine_of
+from dlio.stage.choose.decide import decide, machine_of
+from dlio.stage.choose.preview import preview
+from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.node_cache import room
 from dlio.stage.job import Options
-from dlio.stage.preview import preview
 from dlio.stage.run import run
 from tests.helpers.staging import MiB, assert_staged, node, write_dataset
 
@@ -71,7 +71,7 @@ def test_room_includes_what_may_be_evicted(tmp_path: Path, small_disk: Callable[
     dlio.stage(first, disk, topology=node(0, 1))
     assert room(StagedFolder(disk, first.content_id)) > 59 * MiB
     assert room(StagedFolder(disk, second.content_id)) < 53 * MiB  # the first is leased by this session
-    from dlio.stage.cache.clean import clean
+    from dlio.stage.upkeep.clean import clean
 
     clean(disk, keep=True)
     assert room(StagedFolder(disk, second.content_id)) > 59 * MiB

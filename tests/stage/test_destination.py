@@ -15,8 +15,8 @@ from dlio import cli
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError, UsageError
 from dlio.io import filesystems
-from dlio.stage import destination
-from dlio.stage.destination import learn_id, with_dest
+from dlio.stage.choose import destination
+from dlio.stage.choose.destination import learn_id, with_dest
 from dlio.stage.job import Job
 from dlio.stage.transfer.source import source_of
 from tests.helpers.forked import Forked

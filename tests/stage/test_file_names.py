@@ -11,7 +11,7 @@ from dlio.dataset.manifest import NAME, File, Manifest, Shard
 from dlio.dataset.schema import Schema
 from dlio.errors import ManifestError
 from dlio.io.files import digest_bytes
-from dlio.stage.cache.clean import clean
+from dlio.stage.upkeep.clean import clean
 from tests.helpers.manifests import replace_text
 from tests.helpers.staging import MiB, assert_staged, write_dataset
 

@@ -10,7 +10,7 @@ import dlio
 from dlio.dataset.manifest import NAME, File
 from dlio.errors import StorageError
 from dlio.io.open_folder import OpenFolder
-from dlio.stage.cache.folder import StagedFolder
+from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.job import all_files
 from tests.helpers.staging import folder_of, node, write_dataset
 

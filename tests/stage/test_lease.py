@@ -17,10 +17,10 @@ import pytest
 import dlio
 from dlio.dataset.manifest import Manifest
 from dlio.io.open_folder import OpenFolder
-from dlio.stage.cache import lease as lease_module
-from dlio.stage.cache.clean import clean
-from dlio.stage.cache.lease import job_name, leases, take
-from dlio.stage.cache.node_cache import copies, is_in_use
+from dlio.stage.copies import lease as lease_module
+from dlio.stage.copies.lease import job_name, leases, take
+from dlio.stage.copies.node_cache import copies, is_in_use
+from dlio.stage.upkeep.clean import clean
 from tests.helpers.forked import Forked
 from tests.helpers.staging import assert_staged, folder_of
 from tests.helpers.users import ALICE, as_user, open_to_all

@@ -13,7 +13,7 @@ from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError
 from dlio.io.ground import loose_folders
 from dlio.pack.index import index
-from dlio.stage.cache.resolve import resolve
+from dlio.stage.client.resolve import resolve
 from tests.helpers.images import make_image_folder
 from tests.helpers.users import BOB, as_user
 

@@ -12,12 +12,12 @@ import dlio
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import StorageError
 from dlio.io import files
-from dlio.stage.cache.access import PRIVATE
-from dlio.stage.cache.folder import StagedFolder
-from dlio.stage.cache.scrub import scrub
-from dlio.stage.live.agent import store
-from dlio.stage.live.agent.store import Store
-from dlio.stage.live.folder import LiveFolder
+from dlio.stage.copies.access import PRIVATE
+from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.live_folder import LiveFolder
+from dlio.stage.engine import store
+from dlio.stage.engine.store import Store
+from dlio.stage.upkeep.scrub import scrub
 from tests.helpers.lossy_disk import LossyDisk, lossy_disk
 from tests.helpers.staging import MiB, assert_staged, damaged_files, write_dataset
 

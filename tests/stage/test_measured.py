@@ -11,11 +11,11 @@ import dlio
 from dlio.cluster.topology import Topology
 from dlio.errors import UsageError
 from dlio.io.filesystems import filesystem_of
-from dlio.stage import measured
-from dlio.stage.decide import decide, machine_of
-from dlio.stage.measured import Rates
+from dlio.stage.choose import measured
+from dlio.stage.choose.decide import decide, machine_of
+from dlio.stage.choose.measured import Rates
+from dlio.stage.choose.preview import preview
 from dlio.stage.planning.cost import Machine
-from dlio.stage.preview import preview
 from dlio.stage.run import run
 
 ALONE = Topology.single()

@@ -15,14 +15,14 @@ from dlio.errors import StorageError
 from dlio.io.open_folder import OpenFolder
 from dlio.locking import claim_file
 from dlio.locking.claim import claimed
-from dlio.stage.cache.base_folder import open_up
-from dlio.stage.cache.clean import clean
-from dlio.stage.cache.folder import StagedFolder
-from dlio.stage.cache.lease import take
-from dlio.stage.cache.node_cache import copies, is_being_filled, is_in_use
-from dlio.stage.cache.ownership import own_dest
-from dlio.stage.cache.resolve import resolve
-from dlio.stage.live.agent.complete import residue_removed
+from dlio.stage.client.resolve import resolve
+from dlio.stage.copies.base_folder import open_up
+from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.lease import take
+from dlio.stage.copies.node_cache import copies, is_being_filled, is_in_use
+from dlio.stage.copies.ownership import own_dest
+from dlio.stage.engine.complete import residue_removed
+from dlio.stage.upkeep.clean import clean
 from tests.helpers.forked import Forked, wait_for
 from tests.helpers.staging import MiB, assert_staged, folder_of, write_dataset
 

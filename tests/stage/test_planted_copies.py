@@ -16,15 +16,15 @@ from dlio import cli
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import ManifestError, StorageError
-from dlio.stage import destination
-from dlio.stage.cache import lease
-from dlio.stage.cache.as_owner import Patience, as_owner
-from dlio.stage.cache.clean import clean
-from dlio.stage.cache.folder import StagedFolder
-from dlio.stage.cache.resolve import resolve
+from dlio.stage.choose import destination
+from dlio.stage.client.resolve import resolve
+from dlio.stage.copies import lease
+from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.job import Job
 from dlio.stage.strategies import AUTO
 from dlio.stage.transfer.source import source_of
+from dlio.stage.upkeep.as_owner import Patience, as_owner
+from dlio.stage.upkeep.clean import clean
 from tests.helpers.staging import assert_staged, write_dataset
 from tests.helpers.users import ALICE, BOB, COPY, as_user, given_to_bob, is_whole, marked
 

@@ -13,10 +13,10 @@ import dlio
 from dlio.dataset.manifest import Manifest
 from dlio.io.open_folder import OpenFolder
 from dlio.locking.owner import Owner
-from dlio.stage.cache import lease as lease_module
-from dlio.stage.cache.clean import clean
-from dlio.stage.cache.lease import leases
-from dlio.stage.cache.node_cache import copies, is_in_use
+from dlio.stage.copies import lease as lease_module
+from dlio.stage.copies.lease import leases
+from dlio.stage.copies.node_cache import copies, is_in_use
+from dlio.stage.upkeep.clean import clean
 from tests.helpers.staging import folder_of
 from tests.helpers.users import ALICE, BOB, as_user
 

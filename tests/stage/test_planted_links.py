@@ -10,7 +10,7 @@ import pytest
 
 import dlio
 from dlio.dataset.manifest import Manifest
-from dlio.stage.cache.clean import clean
+from dlio.stage.upkeep.clean import clean
 from tests.helpers.staging import assert_staged, write_dataset
 from tests.helpers.users import ALICE, BOB, COPY, as_user, is_whole, marked, open_to_all
 

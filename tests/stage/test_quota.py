@@ -13,7 +13,7 @@ import pytest
 
 import dlio
 from dlio.errors import StorageError
-from dlio.stage.cache.clean import clean
+from dlio.stage.upkeep.clean import clean
 from tests.helpers.images import image as encoded
 from tests.helpers.staging import MiB, assert_staged, write_dataset
 

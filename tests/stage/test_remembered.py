@@ -11,9 +11,9 @@ import pytest
 import dlio
 from dlio.cli import main
 from dlio.loaders.dataset import PackedSamples
-from dlio.stage.cache import lease
-from dlio.stage.cache.folder import StagedFolder
-from dlio.stage.cache.locations import known_folders, remember
+from dlio.stage.copies import lease
+from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.locations import known_folders, remember
 from tests.helpers.users import BOB, as_user
 
 
@@ -28,7 +28,7 @@ def dests(tmp_path) -> Path:
 
 
 def test_a_loader_finds_what_was_staged_anywhere_and_says_so(packed, tmp_path, caplog):
-    caplog.set_level(logging.INFO, "dlio.stage.cache.resolve")
+    caplog.set_level(logging.INFO, "dlio.stage.client.resolve")
     assert PackedSamples(packed).manifest.root == packed
     assert f"{packed} is read in place: this node has no copy of" in caplog.text
     staged = dlio.stage(packed, tmp_path / "nvme")

@@ -16,10 +16,10 @@ import dlio
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError, UsageError
 from dlio.locking.claim import claimed
-from dlio.stage.cache.node_cache import is_being_filled, remove_unused
-from dlio.stage.cache.repair import manifest_of, origin_of, repair, staged_copy
-from dlio.stage.live.agent.store import Store
+from dlio.stage.copies.node_cache import is_being_filled, remove_unused
+from dlio.stage.engine.store import Store
 from dlio.stage.transfer.source import MountedFolder
+from dlio.stage.upkeep.repair import manifest_of, origin_of, repair, staged_copy
 from tests.helpers.damage import DAMAGES, assert_whole
 from tests.helpers.forked import Forked, wait_for
 from tests.helpers.staging import MiB, damaged_files, flip, folder_of, write_dataset

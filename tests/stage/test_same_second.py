@@ -12,11 +12,11 @@ import dlio
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError
 from dlio.io.open_folder import OpenFolder
-from dlio.stage.cache import base_folder, ownership
-from dlio.stage.cache.folder import StagedFolder
-from dlio.stage.live import start
-from dlio.stage.live.agent import __main__ as agent_main
-from dlio.stage.live.agent import node
+from dlio.stage.client import start
+from dlio.stage.copies import base_folder, ownership
+from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.engine import __main__ as agent_main
+from dlio.stage.engine import node
 from tests.helpers.forked import Forked
 from tests.helpers.live import task
 from tests.helpers.staging import assert_staged

@@ -16,13 +16,13 @@ import dlio
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import ManifestError, StorageError
 from dlio.locking.claim import claimed
-from dlio.stage.cache import at_rest
-from dlio.stage.cache.as_owner import as_owner
-from dlio.stage.cache.at_rest import CopyAtRest, RateLimit
-from dlio.stage.cache.node_cache import copies
-from dlio.stage.cache.scrub import Scrubbed, scrub
+from dlio.stage.copies import at_rest
+from dlio.stage.copies.at_rest import CopyAtRest, RateLimit
+from dlio.stage.copies.node_cache import copies
 from dlio.stage.planning.placement import BLOCK_BYTES
 from dlio.stage.run import run
+from dlio.stage.upkeep.as_owner import as_owner
+from dlio.stage.upkeep.scrub import Scrubbed, scrub
 from tests.helpers.forked import Forked
 from tests.helpers.staging import assert_staged, damaged_files, flip, folder_of, node, write_dataset
 from tests.helpers.users import as_user, open_to_all
@@ -209,7 +209,7 @@ def test_the_command_line(large_dataset: Manifest, tmp_path: Path) -> None:
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="asks the kernel by the number of its call")
 def test_priority_is_the_lowest() -> None:
     def child() -> None:
-        from dlio.stage.cache.idle import step_back
+        from dlio.stage.upkeep.idle import step_back
 
         step_back()
         assert os.nice(0) == 19

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import dlio
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
-from dlio.stage import machine_file, simulate
+from dlio.stage import simulate
+from dlio.stage.choose import machine_file
 from dlio.stage.planning.cost import Machine, Volume
 from dlio.stage.planning.fair import shared
 from dlio.stage.planning.flows import Sizes

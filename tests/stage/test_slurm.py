@@ -36,7 +36,7 @@ import os, sys, socket
 import dlio
 from dlio.io.files import check_digest
 from dlio.dataset.manifest import Manifest
-from dlio.stage.cache.resolve import resolve
+from dlio.stage.client.resolve import resolve
 root = resolve(sys.argv[1])
 assert str(root).startswith(os.environ["DLIO_STAGED"]), root
 for shard in Manifest.load(root).shards:

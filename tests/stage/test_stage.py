@@ -14,8 +14,8 @@ import dlio
 from dlio import cli
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DigestError, ManifestError, StorageError, UsageError
-from dlio.stage.live.agent import fill
-from dlio.stage.preview import preview
+from dlio.stage.choose.preview import preview
+from dlio.stage.engine import fill
 from dlio.stage.run import run
 from tests.helpers.forked import Forked
 from tests.helpers.slow_source import bytes_read
@@ -281,6 +281,6 @@ def test_clean_says_when_there_is_nothing_to_remove(
 
 
 def test_the_packages_modules_are_imported_as_its_docstring_says() -> None:
-    code = "import dlio; from dlio.stage.cache import clean; assert clean.clean is dlio.clean"
+    code = "import dlio; from dlio.stage.upkeep import clean; assert clean.clean is dlio.clean"
     subprocess.run([sys.executable, "-c", code], check=True)
-    assert "from dlio.stage.cache import\nnode_cache" in (sys.modules["dlio.stage"].__doc__ or "")
+    assert "from dlio.stage.copies import\nnode_cache" in (sys.modules["dlio.stage"].__doc__ or "")

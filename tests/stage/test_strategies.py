@@ -16,7 +16,7 @@ from dlio import cli
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
 from dlio.stage import strategies
-from dlio.stage.auto import choose
+from dlio.stage.choose.auto import choose
 from dlio.stage.planning.cost import Machine, Volume
 from tests.helpers.staging import assert_staged, node
 
@@ -24,9 +24,8 @@ RELAY = '''
 """Relay: copies the whole data set, the second half first."""
 
 from dlio.stage.planning.cost import Cost
-from dlio.stage.planning.live import Plan
+from dlio.stage.planning.plan import Plan
 from dlio.stage.strategies import Needs
-from dlio.stage.live.agent.complete import complete
 
 NEEDS = Needs()
 
@@ -39,8 +38,8 @@ def copy_name(job):
     return job.manifest.content_id
 
 
-def carry_out(job):
-    return complete(job, Plan(job.manifest, begin=0.5), copy_name(job))
+def plan(job):
+    return Plan(job.manifest, begin=0.5)
 '''
 
 
@@ -103,7 +102,7 @@ def test_auto_chooses_a_strategy_that_was_added_to_the_folder(
     [
         ("relay", "'relay' is not a strategy: expected auto, broadcast, partition, replicate, stripe"),
         ("no.such.module", "cannot be imported: No module named 'no'"),
-        ("json.decoder", "is not a strategy: it lacks NEEDS, cost, copy_name, carry_out"),
+        ("json.decoder", "is not a strategy: it lacks NEEDS, cost, copy_name, plan"),
     ],
 )
 def test_other_modules_are_refused_as_strategies(dataset: Manifest, tmp_path: Path, name: str, problem: str) -> None:

@@ -13,9 +13,9 @@ import pytest
 
 import dlio
 from dlio.dataset.manifest import Manifest
-from dlio.stage.cache.clean import clean
-from dlio.stage.cache.resolve import staged
-from dlio.stage.cache.scrub import scrub
+from dlio.stage.client.resolve import staged
+from dlio.stage.upkeep.clean import clean
+from dlio.stage.upkeep.scrub import scrub
 from tests.helpers.staging import assert_staged
 from tests.helpers.users import BOB, given_to_bob
 

@@ -10,8 +10,8 @@ import pytest
 import dlio
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
-from dlio.stage.live.start import ensure_agent
-from dlio.stage.machine_file import described
+from dlio.stage.choose.machine_file import described
+from dlio.stage.client.start import ensure_agent
 from dlio.stage.planning.cost import Machine
 
 WRONG: dict[str, tuple[Callable[[Manifest, Path], object], str]] = {

@@ -16,9 +16,9 @@ from types import SimpleNamespace
 import pytest
 
 from dlio.dataset.manifest import NAME
-from dlio.stage.cache.folder import StagedFolder
-from dlio.stage.live.blocks import BLOCK_BYTES, Blocks
-from dlio.stage.live.folder import LiveFolder
+from dlio.stage.copies.blocks import BLOCK_BYTES, Blocks
+from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.live_folder import LiveFolder
 from tests.helpers.rounds import NOTHING_IS_SKIPPED
 from tests.helpers.staging import write_dataset
 from tools.chaos import oracle

@@ -13,11 +13,11 @@ import dlio.cli
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import StorageError
 from dlio.io.files import digest_file
-from dlio.stage.cache.base_folder import LEASES, OWN
-from dlio.stage.cache.folder import CONTROL
+from dlio.stage.copies.base_folder import LEASES, OWN
+from dlio.stage.copies.blocks import Blocks
+from dlio.stage.copies.folder import CONTROL
+from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.job import all_files
-from dlio.stage.live.blocks import Blocks
-from dlio.stage.live.folder import LiveFolder
 from tools.chaos.process import Process
 from tools.chaos.violation import Violation
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlio.dataset.manifest import Manifest
-from dlio.stage.cache.folder import StagedFolder
-from dlio.stage.live.folder import LiveFolder, end_agents
+from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.live_folder import LiveFolder, end_agents
 from tools.chaos import oracle
 from tools.chaos.acts.kill_readers import READ_ALL
 from tools.chaos.patience import until

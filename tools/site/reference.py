@@ -17,7 +17,7 @@ from dlio.cluster.launchers import LAUNCHERS
 from dlio.environment import VARIABLES
 from dlio.io.filesystems import _LOCAL_VARIABLES
 from dlio.pack import sources
-from dlio.stage.cache.lease import _JOB_VARIABLES
+from dlio.stage.copies.lease import _JOB_VARIABLES
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,7 +28,9 @@ MODULES = {
     "jax": ["dlio.loaders.jax", "dlio.loaders.loader", "dlio.loaders.options", "dlio.loaders.dataset"],
     "benchmark": ["dlio.loaders.dlio_benchmark"],
     "images": ["dlio.images", "dlio.targets", "dlio.random_keys", "dlio.pack.recode"],
-    "staging": ["dlio.stage", "dlio.stage.machine_file", "dlio.stage.planning.cost", "dlio.stage.planning.simulation"],
+    "staging": [
+        "dlio.stage", "dlio.stage.choose.machine_file", "dlio.stage.planning.cost", "dlio.stage.planning.simulation",
+    ],
     "protocols": [
         "dlio.formats", "dlio.pack.listing.base", "dlio.pack.index._layout", "dlio.executors", "dlio.stage.strategies",
     ],

@@ -19,10 +19,10 @@ from dlio.loaders.dataset import PackedSamples
 from dlio.look.checks.finding import Finding, State, judged
 from dlio.look.classes import spread
 from dlio.pack.upright import orientation
-from dlio.stage import measured
-from dlio.stage.cache.locations import folders_with_copies
-from dlio.stage.cache.node_cache import copies, is_being_filled, is_in_use
-from dlio.stage.cache.resolve import resolve
+from dlio.stage.choose import measured
+from dlio.stage.client.resolve import resolve
+from dlio.stage.copies.locations import folders_with_copies
+from dlio.stage.copies.node_cache import copies, is_being_filled, is_in_use
 from dlio.stage.planning import striping
 from dlio.targets import IMAGE
 from dlio.urls import shown, without_credentials

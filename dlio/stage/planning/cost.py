@@ -19,7 +19,7 @@ _LEAST, _MOST = 1e-9, 1e18  # of a machine's figures: far beyond real ones, and 
 class Machine:
     """The cluster that data are staged on; rates are in bytes per second.
 
-    If neither a machine file (dlio/stage/machine_file.py) nor `dlio bench` gives them, the rates are those of a
+    If neither a machine file (dlio/stage/choose/machine_file.py) nor `dlio bench` gives them, the rates are those of a
     typical cluster: a shared file system of 5 GB/s, of which one node gets 2, an InfiniBand network of 10, and an NVMe
     disk of 2. The formulas of the strategies use the attributes up to `rates`; the simulator uses all.
 

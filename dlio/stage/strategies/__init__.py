@@ -1,23 +1,26 @@
 """Strategies: ways to stage a data set. Each is one module, found by its name.
 
 To add a strategy, add a module to this folder, or name a module of your own package with its dots
-(`dlio stage --strategy mypackage.relay`). It fulfils `Strategy`. The choice of `auto` and `dlio plan` take into account
-each strategy in this folder.
+(`dlio stage --strategy mypackage.relay`). It fulfils `Strategy`: it plans, and the engine carries the plan out. The
+choice of `auto` and `dlio plan` take into account each strategy in this folder.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from dlio.io import extensions
 
 if TYPE_CHECKING:  # the command line's help is not to load these
-    from dlio.stage.job import Job, Outcome
+    from dlio.stage.job import Job
     from dlio.stage.planning.cost import Cost, Machine, Volume
     from dlio.stage.planning.flows import Flows, Sizes
+    from dlio.stage.planning.plan import Plan
+    from dlio.stage.planning.striping import Layout
 
-AUTO = "auto"  # stands for the strategy that `dlio.stage.auto` chooses
+AUTO = "auto"  # stands for the strategy that `dlio.stage.choose.auto` chooses
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +59,13 @@ class Strategy(Protocol):
             UsageError: the job lacks what the strategy needs.
         """
 
-    def carry_out(self, job: Job) -> Outcome:
-        """Stages the data set; every process of a job calls it.
+    def plan(self, job: Job) -> Plan:
+        """Returns what this node keeps, and what it reads from the source.
 
-        It copies, or waits for the process that does, and returns once this node has its share.
+        With `Needs.exchange` the nodes of the job are numbered. With `Needs.shared` it is asked for each node's share.
 
         Raises:
-            DlioError: as `dlio.stage`.
+            UsageError: the job lacks what the strategy needs.
         """
 
 
@@ -70,8 +73,8 @@ class Strategy(Protocol):
 class LayingOut(Protocol):
     """An optional ability: a strategy that chooses how files are striped."""
 
-    def layout(self, job: Job) -> str:
-        """Returns in one line how files are to be striped; "" if the file system decides.
+    def layouts(self, job: Job) -> Mapping[str, Layout]:
+        """Returns how each file is to be striped, by name; empty if the file system decides.
 
         Raises:
             StorageError: the stripes that were asked for are impossible.
@@ -101,7 +104,7 @@ def load(name: str) -> Strategy:
     Raises:
         UsageError: no such strategy exists.
     """
-    members = ["NEEDS", "cost", "copy_name", "carry_out"]
+    members = ["NEEDS", "cost", "copy_name", "plan"]
     return cast(Strategy, extensions.load(name, "a strategy", __name__, [AUTO, *names()], members))
 
 

@@ -5,7 +5,7 @@ its shards. A node that has all serves the others until they have all, too. Node
 data set already, need not read it again.
 
 The nodes find each other by MPI where its launcher started the processes, else in a folder that they all see
-(dlio/stage/live/agent/meeting_folder.py).
+(dlio/stage/meeting/folder.py).
 
 Cost of S bytes on N nodes, with the rates of `Machine` and pieces of C bytes:
 max(S / source, S / (N client), S (N-1) / (N network), S / local) + N C / network. The last term: each node begins with
@@ -14,23 +14,13 @@ a piece, which all nodes get.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
-from dlio.cluster.topology import Topology
-from dlio.locking.owner import node_id
-from dlio.stage import mpi
-from dlio.stage.cache.base_folder import check_names
-from dlio.stage.job import Job, Outcome, whole_copy
-from dlio.stage.live.agent.complete import complete
-from dlio.stage.live.agent.fill import THREADS
-from dlio.stage.live.agent.meeting import Meeting, Place, numbered
-from dlio.stage.live.agent.meeting_folder import MeetingFolder, meeting_folder
+from dlio.stage.job import Job, whole_copy
 from dlio.stage.planning.cost import Cost, Machine, Volume
-from dlio.stage.planning.flows import Flows, Sizes, totals
-from dlio.stage.planning.live import Plan
+from dlio.stage.planning.flows import THREADS, Flows, Sizes, totals
 from dlio.stage.planning.placement import BLOCK_BYTES, assign_first
+from dlio.stage.planning.plan import Plan
 from dlio.stage.strategies import Needs
 
 NEEDS = Needs(exchange=True)
@@ -54,34 +44,6 @@ def flows(sizes: Sizes, num_nodes: int, copies: int) -> Flows:
     return Flows(read, opens, all_bytes - read, all_bytes, THREADS // 2, ring=num_nodes)
 
 
-def carry_out(job: Job) -> Outcome:
-    """Returns the whole data set on this node; every process of the job calls it.
-
-    A node whose copy another job is filling waits for that job, and the others do not wait for this node.
-
-    Raises:
-        LauncherError: the launcher does not number the nodes, and they do not find each other.
-        StorageError: as `complete`, or the nodes have no folder to meet in.
-        DlioError: as `dlio.stage.live.agent.complete.complete`.
-    """
-    check_names(job.manifest)
-    topology, place = _met(job)
-    node, nodes = topology.node_rank or 0, topology.num_nodes or 1
-    meeting = Meeting(place, node, nodes) if place else None
-    return complete(replace(job, topology=topology), Plan(job.manifest, node, nodes), copy_name(job), meeting)
-
-
-def _met(job: Job) -> tuple[Topology, Place | None]:
-    """Returns the topology with all nodes numbered, and where the process meets the others that is to fill the copy."""
-    topology, content = job.topology, job.manifest.content_id
-    if everyone := mpi.processes(topology):
-        return mpi.introduced(everyone, topology, content)
-    if 1 in (topology.world_size, topology.num_nodes):
-        return replace(topology, node_rank=0, num_nodes=1), None
-    path = meeting_folder(content)
-    if topology.node_rank is None or topology.num_nodes is None:
-        machines = MeetingFolder(path, topology.rank).machines(topology.rank, topology.world_size, node_id())
-        topology = numbered(topology, machines)
-    if topology.num_nodes == 1 or topology.local_rank:
-        return topology, None
-    return topology, MeetingFolder(path, topology.node_rank or 0, topology.num_nodes or 0)
+def plan(job: Job) -> Plan:
+    """Returns the whole data set, of which this node reads its share from the source; the nodes have met."""
+    return Plan(job.manifest, job.topology.node_rank or 0, job.topology.num_nodes or 1)

@@ -16,13 +16,11 @@ import numpy as np
 
 from dlio.cluster.topology import Topology
 from dlio.errors import UsageError
-from dlio.stage.job import Job, Outcome
-from dlio.stage.live.agent.complete import complete
-from dlio.stage.live.agent.fill import THREADS
+from dlio.stage.job import Job
 from dlio.stage.planning.cost import Cost, Machine, Volume
-from dlio.stage.planning.flows import Flows, Sizes, flows_alone, totals
-from dlio.stage.planning.live import Plan
+from dlio.stage.planning.flows import THREADS, Flows, Sizes, flows_alone, totals
 from dlio.stage.planning.placement import assign_first, check_copies, partitioned
+from dlio.stage.planning.plan import Plan
 from dlio.stage.strategies import Needs
 
 NEEDS = Needs(parts=True)
@@ -65,16 +63,10 @@ def copy_name(job: Job) -> str:
     return f"{job.manifest.content_id}.{node}of{nodes}x{copies}"
 
 
-def carry_out(job: Job) -> Outcome:
-    """Returns the data set with this node's part of it.
-
-    Raises:
-        UsageError: as `copy_name`.
-        DlioError: as `dlio.stage.live.agent.complete.complete`.
-    """
+def plan(job: Job) -> Plan:
+    """Returns this node's part; raises UsageError as `copy_name`."""
     node, nodes = _numbers(job.topology)
-    manifest = replace(partitioned(job.manifest, nodes, job.options.copies), node=node)
-    return complete(job, Plan(manifest), copy_name(job))
+    return Plan(replace(partitioned(job.manifest, nodes, job.options.copies), node=node))
 
 
 def _numbers(topology: Topology) -> tuple[int, int]:

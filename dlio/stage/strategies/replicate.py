@@ -14,12 +14,10 @@ import numpy as np
 
 from dlio.cluster.topology import Topology
 from dlio.locking.owner import node_id
-from dlio.stage.job import Job, Outcome, whole_copy
-from dlio.stage.live.agent.complete import complete
-from dlio.stage.live.agent.fill import THREADS
+from dlio.stage.job import Job, whole_copy
 from dlio.stage.planning.cost import Cost, Machine, Volume
-from dlio.stage.planning.flows import Flows, Sizes, flows_alone
-from dlio.stage.planning.live import Plan
+from dlio.stage.planning.flows import THREADS, Flows, Sizes, flows_alone
+from dlio.stage.planning.plan import Plan
 from dlio.stage.strategies import Needs
 
 NEEDS = Needs()
@@ -39,13 +37,9 @@ def flows(sizes: Sizes, num_nodes: int, copies: int) -> Flows:
     return flows_alone(np.full(num_nodes, read), np.full(num_nodes, opens), THREADS)
 
 
-def carry_out(job: Job) -> Outcome:
-    """Returns the whole data set on this node.
-
-    Raises:
-        DlioError: as `dlio.stage.live.agent.complete.complete`.
-    """
-    return complete(job, Plan(job.manifest, begin=_share(job.topology)), copy_name(job))
+def plan(job: Job) -> Plan:
+    """Returns the whole data set, from where this node begins."""
+    return Plan(job.manifest, begin=_share(job.topology))
 
 
 def _share(topology: Topology) -> float:

@@ -1,7 +1,6 @@
 """Stripe: the nodes together copy the data set into a folder of the shared file system, striped for fast reading.
 
-Each node copies its share, and then visits the other shares. It waits for a share whose node works, and copies a share
-whose node died or never came. So the copy is complete when the first node returns, whichever node was lost meanwhile.
+Each node copies its share, and then what other nodes have left of theirs (dlio/stage/engine/shared.py).
 
 Cost of S bytes on N nodes, with the rates of `Machine`: 2 max(S / source, S / (N client)), since the data set is read
 from and written to the shared file system; more if the files leave some of its storage targets unused.
@@ -11,28 +10,18 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 
 import numpy as np
 
 from dlio.dataset.manifest import File
 from dlio.errors import StorageError
 from dlio.io.filesystems import filesystem_of
-from dlio.locking.claim import claimed
-from dlio.stage.cache.base_folder import check_names
-from dlio.stage.cache.folder import StagedFolder
-from dlio.stage.cache.ownership import check_safe, choosing_again, folder_for_us, open_for_us
-from dlio.stage.job import Job, Outcome, all_files, whole_copy
-from dlio.stage.live.agent.complete import fill
-from dlio.stage.live.agent.fill import THREADS
-from dlio.stage.live.agent.store import Create
-from dlio.stage.live.folder import LiveFolder
+from dlio.stage.job import Job, all_files, whole_copy
 from dlio.stage.planning import striping
 from dlio.stage.planning.cost import Cost, Machine, Volume
-from dlio.stage.planning.flows import Flows, Sizes, flows_alone, totals
-from dlio.stage.planning.live import Plan
+from dlio.stage.planning.flows import THREADS, Flows, Sizes, flows_alone, totals
 from dlio.stage.planning.placement import assign_first, partitioned
+from dlio.stage.planning.plan import Plan
 from dlio.stage.planning.striping import Layout
 from dlio.stage.strategies import Needs
 
@@ -62,52 +51,10 @@ def flows(sizes: Sizes, num_nodes: int, copies: int) -> Flows:
     return flows_alone(read, opens, THREADS, returns=True)
 
 
-def layout(job: Job) -> str:
-    """Returns in one line how files are to be striped; raises as `layouts`."""
-    return striping.layouts_text(layouts(job).values())
-
-
-def carry_out(job: Job) -> Outcome:
-    """Returns the data set in a folder that all nodes see.
-
-    Raises:
-        DlioError: as `dlio.stage.live.agent.complete.complete`, or a layout is refused.
-    """
-    return choosing_again(partial(_carry_out, job))
-
-
-def _carry_out(job: Job) -> Outcome:
-    """Returns as `carry_out`; raises TakenError if another user has taken the folder."""
-    check_names(job.manifest)
-    whole = folder_for_us(job.dest, copy_name(job), all_files(job.manifest))
-    staged = replace(job.manifest, root=whole.path)
-    if whole.holds(all_files(job.manifest)):
-        check_safe(whole)
-        return Outcome(staged)
-    open_for_us(whole)
-    laid_out = layouts(job)
-    create = (lambda path, file: striping.create(path, laid_out[file.name])) if laid_out else None
+def plan(job: Job) -> Plan:
+    """Returns this node's share."""
     node, nodes = job.topology.node_rank or 0, job.topology.num_nodes or 1
-    parts = partitioned(job.manifest, nodes)
-    done = []
-    for step in range(nodes):
-        share = (node + step) % nodes
-        plan = Plan(replace(parts, node=share))
-        done.append(_copy_share(job, replace(whole, share=f"{share}of{nodes}"), plan, create))
-    _check_layouts(whole.path, laid_out)
-    with claimed(whole.claims / "manifest", whole.is_published) as claim:
-        if claim is not None:
-            for share in range(nodes):
-                LiveFolder(replace(whole, share=f"{share}of{nodes}")).remove_unfinished()  # of killed nodes
-            whole.finish(job.manifest, [file.name for file in all_files(job.manifest)], job.access(None))
-    check_safe(whole)
-    return Outcome(staged, sum(each.source_bytes for each in done), sum(each.copied_bytes for each in done))
-
-
-def _copy_share(job: Job, folder: StagedFolder, plan: Plan, create: Create | None) -> Outcome:
-    """Copies one share, or waits for the node that copies it."""
-    with claimed(folder.claims, lambda: not folder.missing(plan.wanted)) as claim:
-        return Outcome(job.manifest) if claim is None else fill(job, plan, folder, claim, lambda: None, create=create)
+    return Plan(replace(partitioned(job.manifest, nodes), node=node))
 
 
 def layouts(job: Job) -> dict[str, Layout]:
@@ -141,13 +88,3 @@ def layouts(job: Job) -> dict[str, Layout]:
 
 def _count(file: File, num_files: int, num_targets: int) -> int:
     return striping.stripe_count(file.num_bytes, num_files, num_targets)
-
-
-def _check_layouts(root: Path, laid_out: dict[str, Layout]) -> None:
-    """Raises StorageError if a file is not on the target that it was assigned to."""
-    for name, wanted in laid_out.items():
-        if wanted.first is None:
-            continue
-        found = striping.layout_of(root / name)
-        if (found.count, found.size, found.first) != (wanted.count, wanted.size, wanted.first):
-            raise StorageError(f"{root / name} was laid out as {found}, not {wanted}: stage without --ost-per-rank")

@@ -1,1 +1,1 @@
-"""Moving bytes from the source to staged copies: reading, copying, and the pipeline of a broadcast."""
+"""Reading a data set from a folder, a URL, or files that lie apart."""

@@ -19,7 +19,7 @@ from dlio.dataset.manifest import File
 from dlio.errors import CorruptRecordError, StorageError
 from dlio.io.random_access import Numbers
 from dlio.io.threads import Threads
-from dlio.stage.cache.access import PRIVATE, Access
+from dlio.stage.copies.access import PRIVATE, Access
 
 if TYPE_CHECKING:
     from dlio.formats.layouts.file_list import FileList

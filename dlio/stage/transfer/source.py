@@ -18,7 +18,7 @@ from dlio.dataset.location import names_url
 from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.errors import StorageError
 from dlio.io import files
-from dlio.stage.cache.access import Access, FolderAccess
+from dlio.stage.copies.access import Access, FolderAccess
 from dlio.stage.transfer.apart import ApartFolder
 from dlio.stage.transfer.remote import Remote
 

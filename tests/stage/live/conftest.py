@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from dlio.dataset.manifest import File, Manifest
-from dlio.stage.cache.folder import StagedFolder
-from dlio.stage.live.folder import LiveFolder, end_agents
+from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.live_folder import LiveFolder, end_agents
 from dlio.stage.transfer.source import MountedFolder
 from tests.helpers.staging import MiB, write_dataset
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from dlio.dataset.manifest import Manifest
-from dlio.stage.live.agent import meeting
-from dlio.stage.live.agent.node import Node
-from dlio.stage.live.status import in_one_word, state
-from dlio.stage.live.wire import Origin
+from dlio.stage.client.status import in_one_word, state
+from dlio.stage.engine.node import Node
+from dlio.stage.meeting import meeting
+from dlio.stage.protocol.wire import Origin
 from tests.helpers.live import client_of, content, eventually, is_complete, meet_in, nodes, task, working
 from tests.helpers.staging import MiB, damaged_files
 

@@ -21,19 +21,19 @@ from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import StorageError
 from dlio.locking.claim import claimed
 from dlio.locking.owner import Owner
-from dlio.stage.cache.base_folder import open_up
-from dlio.stage.cache.clean import clean
-from dlio.stage.cache.folder import StagedFolder
+from dlio.stage.client import launch, start
+from dlio.stage.client.client import connect
+from dlio.stage.client.filling import find_filling
+from dlio.stage.client.start import ensure_agent
+from dlio.stage.client.status import status
+from dlio.stage.copies.base_folder import open_up
+from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.live_folder import AgentRecord, LiveFolder, end_agents
+from dlio.stage.engine import __main__ as agent_main
 from dlio.stage.job import NO_OPTIONS, all_files
-from dlio.stage.live import launch, start
-from dlio.stage.live.agent import __main__ as agent_main
-from dlio.stage.live.client import connect
-from dlio.stage.live.filling import find_filling
-from dlio.stage.live.folder import AgentRecord, LiveFolder, end_agents
-from dlio.stage.live.start import ensure_agent
-from dlio.stage.live.status import status
-from dlio.stage.live.wire import Origin
+from dlio.stage.protocol.wire import Origin
 from dlio.stage.run import run
+from dlio.stage.upkeep.clean import clean
 from tests.helpers.forked import Forked, wait_for
 from tests.helpers.live import eventually, is_complete, task, working
 from tests.helpers.staging import MiB, assert_staged, damaged_files
@@ -205,7 +205,7 @@ def test_only_a_part_needs_its_killed_agent(
 def test_many_processes_start_one_agent(source: Manifest, tmp_path: Path, ended: list[StagedFolder]) -> None:
     dest = tmp_path / "dest"
     code = (
-        "import sys; from dlio.stage.live.start import ensure_agent; from dlio.stage.live.client import connect\n"
+        "import sys; from dlio.stage.client.start import ensure_agent; from dlio.stage.client.client import connect\n"
         "folder = ensure_agent(sys.argv[1], sys.argv[2]); client = connect(folder)\n"
         "client.need(0); print(folder.path)"
     )

@@ -12,8 +12,8 @@ import pytest
 from dlio.errors import StorageError
 from dlio.io import arrivals
 from dlio.io.random_access import RandomAccessFile, take_fresh
-from dlio.stage.live.arriving import ArrivingFile, PassedFile, Wanted, open_arriving
-from dlio.stage.live.blocks import BLOCK_BYTES, Blocks
+from dlio.stage.client.arriving import ArrivingFile, PassedFile, Wanted, open_arriving
+from dlio.stage.copies.blocks import BLOCK_BYTES, Blocks
 
 SIZE = 20 * BLOCK_BYTES + 99
 DATA = random.Random(5).randbytes(SIZE)

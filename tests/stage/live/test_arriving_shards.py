@@ -16,8 +16,8 @@ from dlio.dataset.manifest import Manifest
 from dlio.dataset.pool import ShardPool
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError
-from dlio.stage.live.arriving import Wanted, open_arriving
-from dlio.stage.live.blocks import Blocks
+from dlio.stage.client.arriving import Wanted, open_arriving
+from dlio.stage.copies.blocks import Blocks
 from tests.loaders.packing import pack_samples
 
 SCHEMA = Schema.of({"image": "bytes", "label": "int64"}, ("a", "b"), 0)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio.errors import StorageError
-from dlio.stage.live.blocks import BLOCK_BYTES, Blocks, _many_runs, _runs, bitmap_bytes
+from dlio.stage.copies.blocks import BLOCK_BYTES, Blocks, _many_runs, _runs, bitmap_bytes
 
 SIZES = [
     0,

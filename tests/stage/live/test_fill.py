@@ -11,13 +11,13 @@ import pytest
 
 from dlio.dataset.manifest import File
 from dlio.io import files
-from dlio.stage.cache.access import Access
-from dlio.stage.cache.folder import StagedFolder
-from dlio.stage.live.agent import fill as filling
-from dlio.stage.live.agent.fill import Fill
-from dlio.stage.live.agent.store import Store
-from dlio.stage.live.folder import FILES, LiveFolder
-from dlio.stage.live.wire import Origin
+from dlio.stage.copies.access import Access
+from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.live_folder import FILES, LiveFolder
+from dlio.stage.engine import fill as filling
+from dlio.stage.engine.fill import Fill
+from dlio.stage.engine.store import Store
+from dlio.stage.protocol.wire import Origin
 from tests.helpers.live import eventually
 from tests.helpers.staging import MiB
 

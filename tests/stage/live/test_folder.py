@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from dlio.locking.owner import Owner
-from dlio.stage.cache.folder import StagedFolder
-from dlio.stage.live.folder import AGENT, TASK, AgentRecord, LiveFolder
+from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.live_folder import AGENT, TASK, AgentRecord, LiveFolder
 from tests.helpers.users import BOB
 
 

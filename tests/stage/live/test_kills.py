@@ -16,10 +16,10 @@ import pytest
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import StorageError
-from dlio.stage.cache.folder import StagedFolder
+from dlio.stage.copies.blocks import BLOCK_BYTES, Blocks
+from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.job import all_files
-from dlio.stage.live.blocks import BLOCK_BYTES, Blocks
-from dlio.stage.live.folder import LiveFolder
 from tests.helpers import fork_server
 from tests.helpers.agents import end_agent
 from tests.helpers.rounds import ROUNDS
@@ -28,7 +28,7 @@ from tests.helpers.web import WebServer
 from tests.loaders.packing import pack_samples
 
 SCRIPT = Path(__file__).with_name("training_rank.py")
-MODULES = ("fsspec.implementations.http", "dlio.loaders.dataset", "dlio.stage.live.start")
+MODULES = ("fsspec.implementations.http", "dlio.loaders.dataset", "dlio.stage.client.start")
 NODES, SAMPLES, SECONDS = 2, 160, 1.5
 RUNS = ROUNDS
 Block = tuple[str, int]

@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from dlio.errors import StorageError
-from dlio.stage.live import wire
-from dlio.stage.live.agent import relay
-from dlio.stage.live.agent.relay import Relay
-from dlio.stage.live.wire import Op, Origin, Request
+from dlio.stage.engine import relay
+from dlio.stage.engine.relay import Relay
+from dlio.stage.protocol import wire
+from dlio.stage.protocol.wire import Op, Origin, Request
 
 
 @pytest.fixture(autouse=True)

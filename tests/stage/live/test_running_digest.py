@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dlio.io import files
-from dlio.stage.live import running_digest
-from dlio.stage.live.blocks import BLOCK_BYTES, Blocks
-from dlio.stage.live.running_digest import Held, RunningDigest
+from dlio.stage.copies.blocks import BLOCK_BYTES, Blocks
+from dlio.stage.engine import running_digest
+from dlio.stage.engine.running_digest import Held, RunningDigest
 
 PIECES = 12
 CONTENT = random.Random(9).randbytes(PIECES * BLOCK_BYTES - 5)

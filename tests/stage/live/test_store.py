@@ -11,11 +11,11 @@ import pytest
 from dlio.dataset.manifest import File
 from dlio.errors import DigestError, StorageError
 from dlio.io import files
-from dlio.stage.cache.access import Access
-from dlio.stage.cache.folder import StagedFolder
-from dlio.stage.live.agent.store import Store
-from dlio.stage.live.blocks import BLOCK_BYTES, Blocks
-from dlio.stage.live.folder import FILES, LiveFolder
+from dlio.stage.copies.access import Access
+from dlio.stage.copies.blocks import BLOCK_BYTES, Blocks
+from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.live_folder import FILES, LiveFolder
+from dlio.stage.engine.store import Store
 from tests.helpers import synced
 from tests.helpers.staging import flip
 

@@ -16,15 +16,15 @@ import pytest
 
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError
-from dlio.stage.cache import locations
-from dlio.stage.cache.clean import clean
-from dlio.stage.cache.folder import StagedFolder
-from dlio.stage.live import unix
-from dlio.stage.live.agent.node import Node
-from dlio.stage.live.connection import RefusedError
-from dlio.stage.live.folder import LiveFolder
-from dlio.stage.live.unix import UnixListener
-from dlio.stage.live.wire import Origin
+from dlio.stage.copies import locations
+from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.live_folder import LiveFolder
+from dlio.stage.engine.node import Node
+from dlio.stage.protocol import unix
+from dlio.stage.protocol.connection import RefusedError
+from dlio.stage.protocol.unix import UnixListener
+from dlio.stage.protocol.wire import Origin
+from dlio.stage.upkeep.clean import clean
 from tests.helpers.forked import Forked
 from tests.helpers.live import NAME, client_of, content, meet_in, task, working
 from tests.helpers.staging import write_dataset

@@ -16,15 +16,15 @@ import pytest
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError
 from dlio.locking.owner import Owner
-from dlio.stage.live import wire
-from dlio.stage.live.agent import server
-from dlio.stage.live.agent.meeting import Peer
-from dlio.stage.live.agent.node import Node
-from dlio.stage.live.connection import Connection, node_client
-from dlio.stage.live.folder import LiveFolder
-from dlio.stage.live.pool import ConnectionPool
-from dlio.stage.live.tcp import TcpListener
-from dlio.stage.live.wire import Op, Origin, Request, Status, WireError
+from dlio.stage.copies.live_folder import LiveFolder
+from dlio.stage.engine import server
+from dlio.stage.engine.node import Node
+from dlio.stage.meeting.meeting import Peer
+from dlio.stage.protocol import wire
+from dlio.stage.protocol.connection import Connection, node_client
+from dlio.stage.protocol.pool import ConnectionPool
+from dlio.stage.protocol.tcp import TcpListener
+from dlio.stage.protocol.wire import Op, Origin, Request, Status, WireError
 from tests.helpers.live import (
     client_of,
     connected,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from dlio.cluster.topology import Topology
 from dlio.loaders.dataset import PackedSamples
-from dlio.stage.live.start import ensure_agent
+from dlio.stage.client.start import ensure_agent
 
 BATCH = 16
 

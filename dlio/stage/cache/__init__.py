@@ -1,1 +1,0 @@
-"""Staged copies on a node: their folders, users, owners, removal and repair."""

@@ -1,0 +1,212 @@
+"""A copy that an agent is filling, as the loaders of its node see it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from os import PathLike
+from pathlib import Path
+
+from dlio.cached import cached_property
+from dlio.dataset.manifest import NAME, File, Manifest
+from dlio.dataset.sample_table import SUFFIX
+from dlio.errors import DlioError, LauncherError, StorageError
+from dlio.io import world
+from dlio.io.arrivals import Arrival
+from dlio.locking.fork_lock import ForkLock
+from dlio.stage.client.arriving import PassedFile, Wanted, open_arriving
+from dlio.stage.client.client import Client
+from dlio.stage.client.start import Task, ensure_agent, task_of_job
+from dlio.stage.client.status import in_words, state
+from dlio.stage.copies.blocks import Range
+from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.live_folder import LiveFolder
+from dlio.stage.planning.placement import has_parts
+from dlio.stage.protocol.wire import Origin
+from dlio.stage.strategies import load
+
+_log = logging.getLogger(__name__)
+_ATTEMPTS = 3  # to open a file that is given its name meanwhile
+
+
+def find_filling(folder: StagedFolder, dataset: str | PathLike[str]) -> LiveFilling | None:
+    """Returns the filling of a copy of a data set, None if no agent fills or serves it.
+
+    An agent that was killed is started again if it is this job's: without it, this rank would read what is here alone,
+    while the ranks of other nodes read everything.
+
+    Raises:
+        DlioError: the manifest of the copy cannot be read, or the agent of a part cannot be started again.
+    """
+    live = LiveFolder(folder)
+    manifest = live.manifest() if live.agent() is not None or _revived(live) else None
+    if manifest is None:
+        return None
+    return LiveFilling(folder, manifest, _restart(live, manifest, dataset))
+
+
+def _revived(live: LiveFolder) -> bool:
+    """Returns whether the agent that this job has had here could be started again."""
+    task = task_of_job(live)
+    if task is None:
+        return False
+    try:
+        return task.start_again() == live.staged and live.agent() is not None
+    except LauncherError:
+        return False
+    except DlioError as error:
+        if load(task.strategy).NEEDS.parts:  # no other place holds this node's part of the order
+            raise
+        _log.warning("the data set is read in place: its agent cannot be started again: %s", error)
+        return False
+
+
+def _restart(live: LiveFolder, manifest: Manifest, dataset: str | PathLike[str]) -> Callable[[], object]:
+    """Returns what starts the agent again, asked for the same as the last one."""
+    if task := Task.of(live):
+        return task.start_again
+    strategy = "partition" if has_parts(manifest) else "replicate"
+    return partial(ensure_agent, dataset, live.staged.dest, strategy=strategy)
+
+
+def cached(dataset: str | PathLike[str], cache: str | PathLike[str] | bool) -> tuple[Manifest, LiveFilling | None]:
+    """Returns the manifest of a data set that is read through a cache, and who fills that; None if it is whole.
+
+    Args:
+        dataset: a folder or a URL.
+        cache: the node-local folder for the copy; True chooses one, as `dlio.stage` does.
+
+    Raises:
+        DlioError: as `dlio.stage`.
+    """
+    folder = ensure_agent(dataset, None if cache is True else Path(cache))  # type: ignore[arg-type]
+    filling = find_filling(folder, dataset)
+    if filling is None and not folder.has_manifest():
+        log, host = LiveFolder(folder).log, world.host()
+        raise StorageError(f"the agent on {host} ended before {folder.path} was complete: see {log}, then start again")
+    return (Manifest.load(folder.path), None) if filling is None else (filling.manifest, filling)
+
+
+class LiveFilling:
+    """A `Filling` that asks the agent for missing files. Picklable; safe for several threads and across fork.
+
+    Attributes:
+        manifest: of the whole data set, all of which can be read through the agent.
+    """
+
+    def __init__(self, folder: StagedFolder, manifest: Manifest, restart: Callable[[], object] | None = None) -> None:
+        """Connects when something is missing.
+
+        Args:
+            folder: the copy.
+            manifest: of the copy.
+            restart: starts the agent anew; picklable.
+        """
+        self.manifest = replace(manifest, root=folder.path, shards=tuple(s.replace(nodes=()) for s in manifest.shards))
+        self._given = folder, manifest, restart
+        self._live = LiveFolder(folder)
+        self._client = Client(folder, restart)
+        self._lock = ForkLock()
+        self._counts: dict[str, float] = {}
+
+    def __reduce__(self) -> tuple[type[LiveFilling], tuple[StagedFolder, Manifest, Callable[[], object] | None]]:
+        return LiveFilling, self._given
+
+    @cached_property
+    def _files(self) -> dict[str, tuple[int, File]]:
+        """The files of the data set by name, each with its number."""
+        files = (file for shard in self.manifest.shards for file in shard.files)
+        return {file.name: (number, file) for number, file in enumerate(files)}
+
+    def prepare(self, names: Sequence[str]) -> Collection[str]:
+        """Waits for the small ones of a shard's files, and its table; returns the names of those still arriving.
+
+        Raises:
+            StorageError: the agent is gone and cannot be started again, or nobody has the files.
+        """
+        # The table of tiny samples may be larger than these, and is read whole.
+        largest = max(names, key=lambda name: (not name.endswith(SUFFIX), self._files[name][1].num_bytes))
+        self.complete([name for name in names if name != largest])
+        return () if self._path(largest).exists() else (largest,)
+
+    def complete(self, names: Sequence[str]) -> None:
+        """Waits until files are whole, under their final names; raises as `prepare`."""
+        for name in names:
+            number, file = self._files[name]
+            if self._path(name).exists() or self._need(number, file, ()):
+                continue
+            raise StorageError(
+                f"{name} is not kept on this node, and can only be read whole: give a larger cache, or "
+                "stage the whole data set to each node"
+            )
+
+    def arrival(self, path: Path) -> Arrival | None:
+        """Returns a file that is arriving, None if the data set has no such file; raises as `prepare`."""
+        try:
+            number, file = self._files[str(path.relative_to(self.manifest.root))]
+        except (ValueError, KeyError):
+            return None
+        wanted = self._wanted(number, file)
+        unfinished, bits = self._live.unfinished(file), self._live.blocks(file)
+        for _ in range(_ATTEMPTS):
+            if not path.exists() and not wanted.need([(0, 0)]):  # before this answer the file may be half made
+                return PassedFile(file.num_bytes, wanted)
+            if found := open_arriving(unfinished, bits, path, file.num_bytes, wanted):
+                return found
+        raise StorageError(
+            f"the agent of {self.manifest.root} says that {file.name} is here, and it is not: stage again"
+        )
+
+    def expect(self, shards: Sequence[int]) -> None:
+        """Sends the order in which this process will first use the shards; does not raise."""
+        with suppress(StorageError, OSError):
+            if not self._path(NAME).exists():  # else nothing is left to bring
+                self._client.order(shards)
+
+    def counts(self) -> Mapping[str, float]:
+        """Returns what this process has waited for so far: bytes and seconds of `peer` and `source`."""
+        with self._lock:
+            return dict(self._counts)
+
+    def progress(self) -> str:
+        """Returns how far this node's copy is, in words; "" if what it keeps is complete, or no agent answers."""
+        node = (state(self._given[0]) or {}).get("nodes", [{"is_complete": True}])[0]
+        return "" if node["is_complete"] else in_words(node)
+
+    def _path(self, name: str) -> Path:
+        return self.manifest.root / name
+
+    def _wanted(self, number: int, file: File) -> Wanted:
+        def read(ranges: Sequence[Range], memory: memoryview) -> None:
+            began = world.monotonic()
+            self._count(self._client.read(number, ranges, memory), len(memory), began)
+
+        def need(ranges: Sequence[Range]) -> bool:
+            return self._need(number, file, ranges)
+
+        return Wanted(need, read, lambda ranges: self._client.bad(number, ranges))
+
+    def _need(self, number: int, file: File, ranges: Sequence[Range]) -> bool:
+        began = world.monotonic()
+        try:
+            origin = self._client.need(number, ranges)
+        except StorageError:  # the process that filled the copy has completed it, and ended
+            if self._path(file.name).exists():
+                return True
+            raise
+        if origin is not None:
+            num_bytes = sum(end - begin for begin, end in ranges) if ranges else file.num_bytes
+            self._count(origin, num_bytes, began)
+        return origin is not None
+
+    def _count(self, origin: int, num_bytes: int, began: float) -> None:
+        """Adds to the counts of waiting; bytes found on the disk after all count as read from there."""
+        if origin == Origin.DISK:
+            return
+        name, seconds = Origin(origin).name.lower(), world.monotonic() - began
+        with self._lock:
+            for key, amount in ((f"{name}_bytes", num_bytes), (f"{name}_seconds", seconds)):
+                self._counts[key] = self._counts.get(key, 0) + amount

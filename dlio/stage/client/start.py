@@ -1,0 +1,241 @@
+"""Starting the agent of a node: one runs, however many processes ask for it at once."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dlio.cluster.topology import Topology
+from dlio.dataset.manifest import Manifest
+from dlio.errors import LauncherError, UsageError
+from dlio.io import world
+from dlio.io.open_folder import TakenError
+from dlio.stage.choose.decide import check_job
+from dlio.stage.choose.destination import with_dest
+from dlio.stage.client import launch
+from dlio.stage.client.client import connect
+from dlio.stage.client.status import copies
+from dlio.stage.copies import lease
+from dlio.stage.copies.base_folder import check_names
+from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.live_folder import AgentRecord, LiveFolder
+from dlio.stage.copies.locations import remember
+from dlio.stage.copies.ownership import choosing_again, folder_for_us, open_for_us
+from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options
+from dlio.stage.planning.placement import partitioned
+from dlio.stage.planning.plan import Plan
+from dlio.stage.strategies import AUTO, load
+from dlio.stage.transfer.source import source_of
+
+STRATEGIES = ("replicate", "broadcast", "partition")
+_HEADSTART_SECONDS = 2.0
+_FORGOTTEN_SECONDS = 86400.0  # outside a scheduler: an agent killed so long ago was another job's
+START_SECONDS = 60.0  # a shared file system may be slow to load Python
+_POLL_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The task of an agent, sent to its process as JSON.
+
+    Attributes:
+        dataset: a folder or a URL.
+        dest: the folder that the copy lies in.
+        strategy: of `STRATEGIES`.
+        copies: nodes that hold each shard of a partition.
+        mode: the permission bits of staged files; None for those of their source.
+        cache_bytes: the most that this node keeps; None for as much as there is room.
+        topology: this process's rank and node in the job.
+        job: the scheduler's name for it; "" outside a scheduler.
+    """
+
+    dataset: str
+    dest: Path
+    strategy: str
+    topology: Topology
+    copies: int = 1
+    mode: int | None = None
+    cache_bytes: int | None = None
+    job: str = field(default_factory=lease.job_name)
+
+    def to_json(self) -> str:
+        """Returns the task as text."""
+        return json.dumps(asdict(self) | {"dest": str(self.dest)})
+
+    @classmethod
+    def from_json(cls, text: str) -> Task:
+        """Returns the task that a process of the same dlio wrote."""
+        record: dict[str, Any] = json.loads(text)
+        return cls(**record | {"dest": Path(record["dest"]), "topology": Topology(**record["topology"])})
+
+    @classmethod
+    def of(cls, live: LiveFolder) -> Task | None:
+        """Returns the task that the last agent of a copy was given; None if there is none that can be read."""
+        with suppress(ValueError, KeyError, TypeError, RecursionError, LauncherError):
+            return cls.from_json(live.task() or "")
+        return None
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process belongs to the job, and to the node as far as that says what is kept.
+
+        Raises:
+            LauncherError: as Topology.from_env.
+        """
+        if self.job != lease.job_name():
+            return False
+        here, there = Topology.from_env(), self.topology
+        return not load(self.strategy).NEEDS.parts or _rank_and_count(here) == _rank_and_count(there)
+
+    def start_again(self) -> StagedFolder:
+        """Returns as `ensure_agent`, asked for the same on the node that this process has in its job now."""
+        options = replace(NO_OPTIONS, copies=self.copies, mode=self.mode)
+        return ensure_agent(
+            self.dataset, self.dest, strategy=self.strategy, options=options, cache_bytes=self.cache_bytes
+        )
+
+    def prepared(self) -> tuple[Job, Plan, StagedFolder]:
+        """Returns the job, this node's part if it has room for all, and the folder of the copy.
+
+        Raises:
+            DlioError: the data set, the destination or the nodes do not allow it.
+        """
+        options = replace(NO_OPTIONS, copies=self.copies, mode=self.mode)
+        job = Job(source_of(self.dataset), self.dest, self.topology, options)
+        return job, *prepared(job, self.strategy)
+
+
+def prepared(job: Job, strategy: str) -> tuple[Plan, StagedFolder]:
+    """Returns this node's part if it has room for all, and the folder of the copy; raises DlioError."""
+    check_names(job.manifest)
+    plan = plan_of(job, strategy)
+    return plan, folder_for_us(job.dest, copy_name(job, strategy), plan.wanted)
+
+
+def copy_name(job: Job, strategy: str) -> str:
+    """Returns the name of this node's copy.
+
+    Raises:
+        UsageError: the strategy cannot be live, or the job lacks what it needs.
+    """
+    if strategy not in STRATEGIES:
+        raise UsageError(f"{strategy} cannot run in the background: choose one of {', '.join(STRATEGIES)}")
+    return load(strategy).copy_name(job)
+
+
+def plan_of(job: Job, strategy: str) -> Plan:
+    """Returns this node's part; a launcher that does not number the nodes leaves each node to itself."""
+    node, nodes = _rank_and_count(job.topology)
+    manifest: Manifest = job.manifest
+    if load(strategy).NEEDS.parts:
+        manifest = replace(partitioned(manifest, nodes, job.options.copies), node=node)
+    return Plan(manifest, node, nodes)
+
+
+def _rank_and_count(topology: Topology) -> tuple[int, int]:
+    """Returns a node's rank, and the number of nodes."""
+    node, nodes = topology.node_rank, topology.num_nodes
+    return (0, 1) if node is None or nodes is None else (node, nodes)
+
+
+def ensure_agent(
+    dataset: str | os.PathLike[str],
+    dest: str | os.PathLike[str] | None = None,
+    *,
+    strategy: str = AUTO,
+    topology: Topology | None = None,
+    options: Options = NO_OPTIONS,
+    cache_bytes: int | None = None,
+    listeners: Listeners = NO_LISTENERS,
+) -> StagedFolder:
+    """Returns the folder of a copy that is complete, or that an agent of this node fills, which is started if need be.
+
+    The copy is leased for this job. Every process of a job may call it, at once.
+
+    Args:
+        dataset, dest, topology: as `dlio.stage`.
+        strategy: as `dlio.stage`; by default that of this job's agent that is here already, else replicate.
+        options: of these the copies, the mode and whether a shared destination is accepted.
+        cache_bytes: the most that this node keeps; by default as much as there is room.
+        listeners: `chosen` is called with a destination that was not named.
+
+    Raises:
+        DlioError: as `dlio.stage`, or the agent could not start.
+    """
+    name = os.fspath(dataset) if "://" in os.fspath(dataset) else os.path.abspath(dataset)  # noqa: PTH100
+    job = Job(source_of(name), Path(dest or "").absolute(), topology or Topology.from_env(), options, listeners)
+    if strategy == AUTO and (task := _under_way(job.manifest.content_id, dest)):
+        dest, strategy, cache_bytes = task.dest, task.strategy, task.cache_bytes
+        job = replace(job, dest=dest, options=replace(options, copies=task.copies, mode=task.mode))
+    strategy = "replicate" if strategy == AUTO else strategy
+    copy_name(job, strategy)
+    if dest is None:
+        job = with_dest(job, strategy)
+    check_job(job, strategy)
+    given = job.options
+    task = Task(name, job.dest, strategy, job.topology, given.copies, given.mode, cache_bytes)
+    return choosing_again(partial(_ensured, task, job))
+
+
+def _ensured(task: Task, job: Job) -> StagedFolder:
+    """Returns the folder of a copy that an agent fills or has filled; raises TakenError if it is another user's now."""
+    plan, folder = prepared(job, task.strategy)
+    open_for_us(folder)
+    remember(job.dest)
+    lease.take(folder)
+    if job.topology.local_rank:
+        _wait_for_the_leader(folder, plan)
+    if not _answers(serves(folder, plan), folder):
+        _start(task, folder)
+    if folder_for_us(job.dest, folder.copy, plan.wanted) != folder:  # so the agent has chosen another, too
+        raise TakenError(f"{folder.path} is another user's, who was quicker: stage again")
+    return folder
+
+
+def _under_way(content_id: str, dest: str | os.PathLike[str] | None) -> Task | None:
+    """Returns the task of an agent of this job on this node, None if there is none."""
+    found = (task_of_job(LiveFolder(copy)) for copy in copies(content_id, dest))
+    return next((task for task in found if task), None)
+
+
+def task_of_job(live: LiveFolder) -> Task | None:
+    """Returns the task of the agent of a copy, if that is this job's and runs or was killed; else None."""
+    task = Task.of(live)
+    is_recent = task is not None and (task.job or live.silent_seconds < _FORGOTTEN_SECONDS)
+    return task if task and is_recent and task.is_ours else None
+
+
+def _answers(found: AgentRecord | StagedFolder | None, folder: StagedFolder) -> bool:
+    """Returns whether a copy needs no agent, or its agent can be reached from here."""
+    client = connect(folder) if isinstance(found, AgentRecord) else None
+    if client:
+        client.close()
+    return client is not None or isinstance(found, StagedFolder)
+
+
+def serves(folder: StagedFolder, plan: Plan) -> AgentRecord | StagedFolder | None:
+    """Returns the agent that serves a copy, or the copy itself if it needs none; None if one has to be started."""
+    if agent := LiveFolder(folder).agent():
+        return agent
+    return folder if not plan.needs_peers and folder.holds(plan.wanted) else None
+
+
+def _wait_for_the_leader(folder: StagedFolder, plan: Plan) -> None:
+    """Waits a moment for the node's first process to start the agent, rather than start many that give up."""
+    deadline = world.monotonic() + _HEADSTART_SECONDS
+    while world.monotonic() < deadline and serves(folder, plan) is None:
+        world.sleep(_POLL_SECONDS)
+
+
+def _start(task: Task, folder: StagedFolder) -> None:
+    """Starts an agent, and returns once it, or another one that was quicker, runs or has ended well.
+
+    Raises:
+        StorageError: it could not start, or each of several ended before it was ready; says why.
+    """
+    launch.agent(task.to_json(), LiveFolder(folder).log)

@@ -1,0 +1,223 @@
+"""The folder of a copy that is being filled: the files that the agent and the loaders of a node exchange.
+
+It is this user's alone. Files read from it are small, regular, not behind a link, and the user's own; others are
+ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import signal
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from dlio.cluster import liveness
+from dlio.dataset import seal
+from dlio.dataset.manifest import NAME, File, Manifest
+from dlio.errors import ManifestError, StorageError
+from dlio.io import files, world
+from dlio.io.open_folder import OpenFolder
+from dlio.locking.owner import Owner
+from dlio.stage.copies.base_folder import CONTROL
+from dlio.stage.copies.blocks import Blocks
+from dlio.stage.copies.folder import LIVE, StagedFolder
+
+AGENT, SOCKET, TASK, LOG, FILES, BLOCKS = "agent.json", "socket", "task.json", "agent.log", "files", ".blocks"
+SMALL_BYTES = 64 << 10  # of a file that comes as one piece, has no blocks, and is read when it has its final name
+_VERSION = 2
+_log = logging.getLogger(__name__)
+END_SECONDS = 5.0  # for agents to end
+_POLL_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRecord:
+    """An agent that runs.
+
+    Attributes:
+        owner: its process.
+        socket: where it listens to the loaders of its node: a name in this folder, or a path (unix.py).
+        node: the rank of its node.
+        nodes: the number of nodes.
+        may_be_ended: whether `dlio clean` ends it: an agent, but no `dlio stage` that somebody waits for.
+    """
+
+    owner: Owner
+    socket: str
+    node: int
+    nodes: int
+    may_be_ended: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFolder:
+    """The folder `.dlio/live` of a copy; of a share of it `.dlio/live-<share>`."""
+
+    staged: StagedFolder
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self.staged.path / CONTROL / self._name
+
+    @property
+    def _name(self) -> str:
+        return f"{LIVE}-{self.staged.share}" if self.staged.share else LIVE
+
+    @property
+    def log(self) -> Path:
+        """What the agent logs."""
+        return self.path / LOG
+
+    def unfinished(self, file: File) -> Path:
+        """Returns the path of a file that is not whole yet, as long as the whole."""
+        return self.path / FILES / file.name
+
+    def blocks(self, file: File) -> Path:
+        """Returns the path of the bits of an unfinished file."""
+        return self.path / FILES / (file.name + BLOCKS)
+
+    def present_bytes(self, listed: Sequence[File]) -> int:
+        """Returns how many bytes of the files are here, finished or not."""
+        total = 0
+        for file in listed:
+            if self.staged.has(file):
+                total += file.num_bytes
+            elif file.num_bytes > SMALL_BYTES and self.blocks(file).exists():
+                with suppress(StorageError):
+                    total += Blocks.open(self.blocks(file), file.num_bytes).present_bytes
+        return total
+
+    def make(self) -> None:
+        """Makes the folder; raises StorageError if it cannot be made."""
+        with files.storage_errors("create", self.path):
+            for folder in (self.path.parent, self.path, self.path / FILES):
+                folder.mkdir(mode=0o700, exist_ok=True)
+            self.path.chmod(0o700)
+
+    def open(self) -> OpenFolder:
+        """Returns the folder, held open; no link below the copy is followed. Raises OSError."""
+        with OpenFolder.at(self.staged.path) as copy:
+            return copy.below(CONTROL, self._name)
+
+    def _read(self, name: str, user: int | None = None) -> bytes | None:
+        """Returns a file of a user, by default this one; None if there is no such file."""
+        with suppress(OSError), self.open() as opened:
+            data, status = opened.read(name)
+            wanted = os.geteuid() if user is None else user
+            if status.st_uid == opened.owner == wanted and not status.st_mode & 0o022:
+                return data
+        return None
+
+    def agent(self, user: int | None = None) -> AgentRecord | None:
+        """Returns the agent of a user, by default of this one, that runs; None if none does."""
+        try:
+            record = json.loads(self._read(AGENT, user) or b"")
+            where = record["socket"]
+            if record["version"] != _VERSION or not isinstance(where, str):
+                return None
+            found = AgentRecord(
+                Owner.from_json(record["owner"]), where, int(record["node"]), int(record["nodes"]),
+                bool(record["may_be_ended"]),
+            )  # fmt: skip
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return None
+        return None if self._is_over(found.owner) else found
+
+    def _is_over(self, owner: Owner) -> bool:
+        """Returns whether an agent is dead: of one that cannot be looked at, by its heartbeat."""
+        if (alive := owner.is_alive()) is not None:
+            return not alive
+        if owner.is_of_earlier_boot:
+            return True
+        try:
+            return world.wall() - (self.path / AGENT).lstat().st_mtime > liveness.LOST_SECONDS
+        except OSError:
+            return True
+
+    @property
+    def silent_seconds(self) -> float:
+        """How long ago the latest agent gave a sign of life, or ended and removed its record from the folder."""
+        signs = [0.0]
+        for path in (self.path, self.path / AGENT):
+            with suppress(OSError):
+                signs.append(path.lstat().st_mtime)
+        return world.wall() - max(signs)
+
+    def beat(self) -> None:
+        """Shows that the agent lives to those who cannot look at its process."""
+        with suppress(OSError):
+            world.touch(self.path / AGENT)
+
+    def write_record(self, record: AgentRecord) -> None:
+        """Writes where the loaders of the node find the agent; raises StorageError if the file cannot be written."""
+        files.publish_bytes(self.path / AGENT, json.dumps({"version": _VERSION, **asdict(record)}).encode())
+
+    def remove_record(self) -> None:
+        """Removes the agent's record."""
+        with suppress(OSError), self.open() as opened:
+            opened.unlink(AGENT)
+
+    def remove_unfinished(self) -> None:
+        """Removes the unfinished files, and the folder if no agent runs."""
+        shutil.rmtree(self.path if self.agent() is None else self.path / FILES, ignore_errors=True)
+
+    def signal_agent(self) -> Owner | None:
+        """Has the agent end; returns its process, None if none runs. Only a process of the copy's owner is touched."""
+        with suppress(OSError):
+            user = self.staged.path.lstat().st_uid
+            agent = self.agent(user)
+            if agent and agent.may_be_ended and agent.owner.is_alive(user):
+                os.kill(agent.owner.pid, signal.SIGTERM)
+                return agent.owner
+        return None
+
+    def task(self) -> str | None:
+        """Returns the task that the last agent was given, as text; None if there is none."""
+        data = self._read(TASK)
+        return data.decode(errors="replace") if data else None
+
+    def keep_task(self, task: str) -> None:
+        """Writes the task, which may hold a password in a URL; raises StorageError if the file cannot be written."""
+        self._keep(TASK, task.encode())
+
+    def _keep(self, name: str, data: bytes) -> None:
+        """Writes a file that only this user may read."""
+        with files.storage_errors("write", self.path / name), self.open() as opened:
+            opened.publish(name, data, 0o600)
+
+    def manifest(self) -> Manifest | None:
+        """Returns the manifest of the copy as it will be, with the copy as its root; None if there is none yet.
+
+        A damaged one is logged, and counts as none: the next agent writes it again.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        try:
+            return replace(Manifest.load(self.path), root=self.staged.path)
+        except ManifestError as error:
+            if (self.path / NAME).exists():
+                _log.warning("a staged copy is ignored: %s", error)
+            return None
+
+    def keep_manifest(self, manifest: Manifest) -> None:
+        """Writes the manifest of the copy as it will be; raises StorageError if the file cannot be written."""
+        if not (self.path / NAME).exists() or not seal.is_intact(self.path / NAME):
+            manifest.save(self.path)
+
+
+def end_agents(lives: Iterable[LiveFolder], seconds: float = END_SECONDS) -> dict[LiveFolder, Owner]:
+    """Has the agents of copies end: signals all, then waits once for all; returns those that still run."""
+    running = {live: agent for live in lives if (agent := live.signal_agent())}
+    deadline = world.monotonic() + seconds
+    while (running := {live: agent for live, agent in running.items() if agent.is_alive()}) and (
+        world.monotonic() < deadline
+    ):
+        world.sleep(_POLL_SECONDS)
+    return running

@@ -1,0 +1,162 @@
+"""The node cache: the staged copies below DEST/dlio, shared by jobs and users, and the removal of unused copies.
+
+Only folders with dlio's marker are ever removed, by their owner or root, and only if no job leases them and no process
+fills them. Others may write where copies lie. So everything is done by descriptor (dlio/io/open_folder.py), on names
+that dlio gives, and only the files of a copy's owner are removed.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from dlio.errors import StorageError
+from dlio.io import files, world
+from dlio.io.filesystems import FileSystem, check_room, filesystem_of
+from dlio.io.open_folder import OpenFolder
+from dlio.locking.claim import forget, is_in_progress
+from dlio.stage.copies import lease
+from dlio.stage.copies.base_folder import ABSENT, CACHE, CLAIMS, copy_named, marker_of, may_change, open_cache
+from dlio.stage.copies.folder import StagedFolder
+
+# A copy to remove is renamed twice: to the first name while its leases are read again, to the second once certain.
+LEAVING, REMOVED = ".leaving-", ".removed-"
+
+_log = logging.getLogger(__name__)
+
+
+def copies(dest: Path) -> list[StagedFolder]:
+    """Returns the copies below `dest/dlio` that bear dlio's marker, the least recently used first.
+
+    Raises:
+        StorageError: the folder cannot be read.
+    """
+    found: list[tuple[float, str]] = []
+    with files.storage_errors("look at", dest / CACHE):
+        try:
+            with open_cache(dest) as cache:
+                used = {name: _last_used(cache, name) for name in filter(copy_named, cache.names())}
+                found = [(time, name) for name, time in used.items() if time is not None]
+        except OSError as error:
+            if error.errno not in (*ABSENT, errno.EACCES):  # a folder that this user may not enter has no copy for it
+                raise
+    return [StagedFolder(dest, name) for _, name in sorted(found)]
+
+
+def _last_used(cache: OpenFolder, name: str) -> float | None:
+    try:
+        with cache.below(name) as copy:
+            marker = marker_of(copy)
+            return marker.st_mtime if marker else None
+    except OSError:
+        return None
+
+
+def is_in_use(folder: StagedFolder) -> bool:
+    """Returns whether a job leases the copy, or a process is filling it."""
+    try:
+        return bool(lease.leases(folder)) or is_being_filled(folder)
+    except OSError:  # what cannot be read may be in use
+        return True
+
+
+def is_being_filled(folder: StagedFolder) -> bool:
+    """Returns whether a process is filling the copy."""
+    try:
+        with open_cache(folder.dest) as cache, cache.below(CLAIMS, folder.copy) as claims:
+            return is_in_progress(claims)
+    except OSError as error:
+        return error.errno not in ABSENT
+
+
+def room(folder: StagedFolder) -> int:
+    """Returns the bytes that a copy may grow to: free space, its own size, and copies that may be evicted."""
+    others = (
+        other for other in copies(folder.dest) if other != folder and _is_removable(other) and not is_in_use(other)
+    )
+    return filesystem_of(folder.dest).free_bytes + sum(_num_bytes(each) for each in (folder, *others))
+
+
+def _num_bytes(folder: StagedFolder) -> int:
+    try:
+        with open_cache(folder.dest) as cache, cache.below(folder.copy) as copy:
+            return copy.num_bytes()
+    except OSError:  # it does not exist, or is being removed
+        return 0
+
+
+def make_room(folder: StagedFolder, needed_bytes: int, needed_files: int) -> FileSystem:
+    """Returns the file system of a copy once it has room, after removing unused copies, the least recently used first.
+
+    Raises:
+        StorageError: it lacks room even then; the message says what is needed, what is free, and what is in use.
+    """
+    others = _others(folder)  # each is tried once: its user could make it anew for ever
+    while True:
+        try:
+            return check_room(folder.path, needed_bytes, needed_files)
+        except StorageError as error:
+            if not any(map(remove_unused, others)):
+                used = "".join(f"; {other.path} is in use" for other in _others(folder))
+                raise StorageError(error.errno, f"{error.strerror}{used}") from error
+
+
+def _others(folder: StagedFolder) -> Iterator[StagedFolder]:
+    yield from (other for other in copies(folder.dest) if other != folder)
+
+
+def _is_removable(folder: StagedFolder) -> bool:
+    """Returns whether a copy exists and this user may remove it."""
+    try:
+        with open_cache(folder.dest) as cache:
+            status = cache.look(folder.copy)
+            return status is not None and may_change(status.st_uid)
+    except OSError:
+        return False
+
+
+def remove_unused(folder: StagedFolder) -> bool:
+    """Removes a copy unless it is in use or another user's; returns whether it was removed.
+
+    The folder is renamed first, and the leases are read again. If a job leased the copy between the two looks, it is
+    renamed back. A job that comes later does not find it, and stages again.
+    """
+    if not _is_removable(folder) or is_in_use(folder):
+        return False
+    name = f"{world.random_bytes(8).hex()}-{folder.copy}"
+    try:
+        with open_cache(folder.dest) as cache:
+            cache.rename(folder.copy, LEAVING + name)
+            if is_in_use(folder) and cache.look(folder.copy) is None:
+                cache.rename(LEAVING + name, folder.copy)
+                return False
+            forget_claims(cache, folder.copy)  # first: a job that stages again during the removal makes a new claim
+            cache.rename(LEAVING + name, REMOVED + name)
+    except OSError as error:  # another process removes it, or has renamed it back
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # Btrfs needs room to rename
+            _log.warning("cannot remove %s: %s: remove some other file there first", folder.path, error.strerror)
+        return False
+    return discard(StagedFolder(folder.dest, REMOVED + name))
+
+
+def forget_claims(cache: OpenFolder, copy: str) -> None:
+    """Removes the claims on a copy that are over, if this user may."""
+    with suppress(OSError), cache.below(CLAIMS) as all_claims:
+        with all_claims.below(copy) as claims:
+            if may_change(claims.owner):
+                forget(claims)
+        all_claims.rmdir(copy)
+
+
+def discard(folder: StagedFolder) -> bool:
+    """Removes a copy that was renamed for removal, or its rest; returns whether it is gone."""
+    try:
+        folder.remove()
+    except StorageError as error:
+        if folder.path.exists():
+            _log.warning("%s", error)
+            return False
+    return True

@@ -1,0 +1,198 @@
+"""The agent: the process of a node that fills a copy in the background, serves it to loaders and other nodes, and ends.
+
+`python -m dlio.stage.engine` reads its task from its standard input (start.py), and writes one line to its standard
+output: "ready", or why it could not start. It ends when the copy is complete and nobody needs it, when the job's lease
+is over, when the copy is removed, or by SIGTERM. Killed at any moment, it leaves files that the next one continues.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from dlio.errors import DlioError, MissingError, StorageError
+from dlio.io import files, limits
+from dlio.io.filesystems import filesystem_of
+from dlio.io.sizes import format_size
+from dlio.locking.claim import claimed
+from dlio.stage.client.start import START_SECONDS, Task, serves
+from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.live_folder import LiveFolder
+from dlio.stage.copies.node_cache import make_room
+from dlio.stage.copies.ownership import check_safe, choosing_again, open_for_us
+from dlio.stage.engine.complete import Claims, take_over
+from dlio.stage.engine.node import LetGo, Node
+from dlio.stage.job import Job
+from dlio.stage.planning.plan import Plan
+
+_FULL = 0.98  # of the room that is left, if it is not enough
+
+_log = logging.getLogger(__name__)
+
+
+def work(task: Task, say: Callable[[str], None]) -> None:
+    """Does a task, unless another process fills and serves the copy.
+
+    Args:
+        task: what to do.
+        say: called with "ready" once loaders can connect, or need not.
+
+    Raises:
+        DlioError: the agent cannot start.
+    """
+    node: Node | None = None
+    try:
+        with ExitStack() as stack:
+            job, plan, folder, claims = choosing_again(partial(_chosen, stack, task))
+            if claims is None:
+                say("ready")
+                return
+            node = _filled(task, job, plan, folder, claims, say)
+        node.until_unused()
+    except LetGo:
+        pass
+    finally:
+        if node:
+            node.close()
+
+
+def _chosen(stack: ExitStack, task: Task) -> tuple[Job, Plan, StagedFolder, Claims | None]:
+    """Returns as `Task.prepared`, and this process's claim; None if another process serves the copy."""
+    job, plan, folder = task.prepared()
+    open_for_us(folder)
+    claims = stack.enter_context(claimed(folder.claims, _is_served(folder, plan)))
+    if claims is None:
+        check_safe(folder)
+    return job, plan, folder, claims
+
+
+def _is_served(folder: StagedFolder, plan: Plan) -> Callable[[], bool]:
+    """Returns what looks whether another process serves the copy, and raises StorageError if none does for long."""
+    deadline = time.monotonic() + START_SECONDS
+
+    def look() -> bool:
+        if serves(folder, plan) is not None:
+            return True
+        if time.monotonic() > deadline:
+            raise StorageError(
+                f"another process that fills {folder.path} is not ready after {START_SECONDS:g} s: see "
+                f"{LiveFolder(folder).log}"
+            )
+        return False
+
+    return look
+
+
+def _with_room(task: Task, plan: Plan, folder: StagedFolder) -> Plan:
+    """Returns the plan with the bytes that this node may keep, after making room for what is missing of them."""
+    wanted = sum(file.num_bytes for file in plan.wanted)
+    most = wanted if task.cache_bytes is None else task.cache_bytes
+    here = LiveFolder(folder).present_bytes(plan.listed)
+    try:
+        make_room(folder, min(wanted, most) - here, len(plan.wanted))
+    except StorageError as error:
+        free = filesystem_of(folder.dest).free_bytes + here
+        _log.warning("%s: %s are kept, the rest is read from elsewhere", error.text, format_size(free))
+        most = min(most, int(free * _FULL))
+    return replace(plan, room=max(most, 0))
+
+
+def ready_node(task: Task, job: Job, plan: Plan, folder: StagedFolder) -> Node:
+    """Returns the node that fetches and serves; raises DlioError if it cannot."""
+    live = LiveFolder(folder)
+    live.make()
+    live.keep_task(task.to_json())
+    node = Node(job, _with_room(task, plan, folder), folder)
+    try:
+        node.begin()
+    except BaseException:
+        node.close()
+        raise
+    return node
+
+
+def _filled(task: Task, job: Job, plan: Plan, folder: StagedFolder, claims: Claims, say: Callable[[str], None]) -> Node:
+    """Returns the node that serves a copy once it is complete; raises LetGo if it is to end before."""
+    is_complete = folder.holds(plan.wanted)
+    if not is_complete:
+        take_over(folder, str(job.source), claims)
+    LiveFolder(folder).make()
+    _log_to(LiveFolder(folder).log)
+    node = ready_node(task, job, plan, folder)
+    try:
+        _log.warning("%s is ready", node)
+        say("ready")
+        if not is_complete:
+            node.until_complete()
+            folder.finish(node.plan.manifest, node.kept_names, job.access(None))
+            node.publish()
+    except BaseException:
+        if not node.close():  # a thread may still write: the claim is over when this process is
+            _exit(1)
+        raise
+    return node
+
+
+def _log_to(path: Path) -> None:
+    """Sends what this process logs to a file."""
+    with files.storage_errors("write", path):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        os.dup2(descriptor, 2)
+        os.close(descriptor)
+
+
+def main() -> None:
+    """Runs an agent in a child of this process, which itself ends at once."""
+    task, said = Task.from_json(sys.stdin.read()), list[str]()
+
+    def say(line: str) -> None:
+        if not said:
+            said.append(line)
+            os.write(1, line.replace("\n", " ").encode() + b"\n")
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, 0)
+            os.dup2(null, 1)
+
+    try:
+        with limits.starting("its process"):
+            if os.fork():
+                os._exit(0)
+    except MissingError as error:
+        say(error.text)
+        _exit(error.exit_code)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    limits.allow_open_files()
+    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
+    code = 0
+    try:
+        work(task, say)
+    except DlioError as error:
+        _log.error("%s", error.text)
+        say(error.text)
+        code = error.exit_code
+    except KeyboardInterrupt:
+        _log.warning("ended by a signal; the next agent goes on")
+    except Exception as error:
+        _log.exception("the agent failed")
+        say(f"{type(error).__name__}: {error}")
+        code = 1
+    _exit(code)
+
+
+def _exit(code: int) -> None:
+    """Ends this process though a thread may hang in a read of the source."""
+    logging.shutdown()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,254 @@
+"""Completing a copy in this process: one process of a node fills it and serves it meanwhile, the others wait for it.
+
+The process that fills is a `dlio stage` or an agent. If it dies, one that waits goes on with its unfinished files.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from functools import partial
+
+from dlio.dataset.manifest import File
+from dlio.errors import StorageError
+from dlio.io import limits, world
+from dlio.locking.claim import claimed
+from dlio.locking.claim_file import Claim, is_in_force
+from dlio.locking.owner import Owner
+from dlio.stage.client.following import Following
+from dlio.stage.copies import lease
+from dlio.stage.copies.access import Access
+from dlio.stage.copies.base_folder import check_names
+from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.live_folder import LiveFolder
+from dlio.stage.copies.node_cache import is_being_filled, make_room
+from dlio.stage.copies.ownership import check_safe, choosing_again, folder_for_us, open_for_us
+from dlio.stage.engine.fill import Fill
+from dlio.stage.engine.node import Node
+from dlio.stage.engine.store import Create, Store
+from dlio.stage.engine.together import Together
+from dlio.stage.job import Job, Outcome
+from dlio.stage.meeting.meeting import MOST_TEXT, Meeting, Peer
+from dlio.stage.planning.plan import Plan
+from dlio.stage.protocol.wire import Origin
+from dlio.stage.transfer.source import StagingSource
+
+_HEAD_START_SECONDS = 2.0
+
+_log = logging.getLogger(__name__)
+
+Claims = tuple[Claim, Claim | None]  #: this process's claim, and the one before it
+
+
+def complete(job: Job, plan: Plan, copy: str, meeting: Meeting | None = None) -> Outcome:
+    """Returns the staged data set in the folder `copy`, once it holds what the plan wants.
+
+    Args:
+        job: the source and the destination.
+        plan: what this node keeps, and where it comes from.
+        copy: the staged folder's name.
+        meeting: the other nodes, if the plan has others; None in a process that is not to meet them.
+
+    Raises:
+        ManifestError: a file has a reserved name.
+        DigestError: a source file is damaged.
+        StorageError: no room, no permission, an input/output error, or the process that filled the copy failed.
+    """
+    try:
+        return choosing_again(partial(_complete, job, plan, copy, meeting))
+    except BaseException as error:
+        if meeting:
+            meeting.leave(Peer(plan.node, ("", 0), Owner.current(), False, 0, 1, waiting_for=str(error)[:MOST_TEXT]))
+        raise
+
+
+def _complete(job: Job, plan: Plan, copy: str, meeting: Meeting | None) -> Outcome:
+    """Returns as `complete`; raises TakenError if another user has taken the folder."""
+    wanted = plan.wanted
+    folder = folder_for_us(job.dest, copy, wanted)
+    open_for_us(folder)
+    staged = replace(plan.manifest, root=folder.path)
+    lease.take(folder)
+    if folder.holds(wanted):
+        if (live := LiveFolder(folder)).path.exists() and not is_being_filled(folder):
+            live.remove_unfinished()  # of a process that was killed at its end
+        folder.touch()
+        check_safe(folder)
+        if job.options.mode is not None:
+            folder.give([file.name for file in wanted], job.access(None))
+        if meeting:
+            _serve_complete(job, plan, folder, meeting)
+        return Outcome(staged)
+    check_names(plan.manifest)  # which was done before, if the copy is complete
+    following = Following(folder, wanted, job.listeners)
+    _let_the_leader_begin(job, folder, following)
+    aside = _Aside(meeting, plan, folder)
+
+    def is_done() -> bool:
+        aside.look()
+        return following.is_done()
+
+    with closing(following), claimed(folder.claims, is_done) as claim:
+        if claim is None:
+            check_safe(folder)
+            return Outcome(staged)
+        names = [file.name for file in wanted]
+        plan = Plan(plan.manifest) if aside.has_left else plan  # the others do not look for this node any more
+        finish = partial(folder.finish, plan.manifest, names, job.access(None))
+        filled = fill(job, plan, folder, claim, finish, meeting=None if aside.has_left else meeting)
+    return replace(filled, manifest=staged)
+
+
+class _Aside:
+    """Tells the other nodes not to wait for this one while a process that does not meet them fills its copy."""
+
+    def __init__(self, meeting: Meeting | None, plan: Plan, folder: StagedFolder) -> None:
+        self._meeting, self._plan, self._folder = meeting, plan, folder
+        self.has_left = False
+
+    def look(self) -> None:
+        """Looks whether such a process fills the copy."""
+        if self._meeting is None or self.has_left or not (agent := LiveFolder(self._folder).agent()):
+            return
+        if self._meeting.is_joined_by_others and (agent.node, agent.nodes) == (self._plan.node, self._plan.num_nodes):
+            return
+        self.leave()
+
+    def leave(self) -> None:
+        """Leaves the word that this node keeps nothing for the others."""
+        if self._meeting:
+            self._meeting.leave(Peer(self._plan.node, ("", 0), Owner.current(), True, 0, 0))
+        self.has_left = True
+
+
+def _serve_complete(job: Job, plan: Plan, folder: StagedFolder, meeting: Meeting) -> None:
+    """Serves a copy that is complete to the other nodes until they are, if no other process does."""
+    try:
+        with claimed(folder.claims, lambda: False, patient=False) as claim:
+            if claim:
+                with _at_work(job, plan, folder, meeting=meeting) as together:
+                    together.serve()
+                return
+    except StorageError as error:  # as in a copy of root's
+        _log.info("the copy is not served to other nodes: %s", error)
+    _Aside(meeting, plan, folder).leave()
+
+
+@contextmanager
+def _at_work(
+    job: Job, plan: Plan, folder: StagedFolder, create: Create | None = None, meeting: Meeting | None = None
+) -> Iterator[Together]:
+    """Yields a node at work, and ends it."""
+    if meeting:
+        limits.allow_open_files()
+    with (
+        closing(Node(job, plan, folder, create, is_hurried=True, meeting=meeting)) as node,
+        closing(Together(job, node)) as together,
+    ):
+        node.begin()
+        yield together
+
+
+def _let_the_leader_begin(job: Job, folder: StagedFolder, following: Following) -> None:
+    """Waits a moment for the node's first process to begin, since the process that copies should be the reporter."""
+    deadline = world.monotonic() + _HEAD_START_SECONDS
+    while job.topology.local_rank and world.monotonic() < deadline:
+        if is_being_filled(folder) or following.is_done():
+            return
+        world.sleep(0.01)
+
+
+def fill(
+    job: Job,
+    plan: Plan,
+    folder: StagedFolder,
+    claims: Claims,
+    finish: Callable[[], None],
+    *,
+    create: Create | None = None,
+    meeting: Meeting | None = None,
+) -> Outcome:
+    """Returns what was done to bring the missing files of a plan into a claimed folder.
+
+    Args:
+        job, plan: as `complete`.
+        folder: the target.
+        claims: this process's claim, and the one before it.
+        finish: called once all files have their names, while the node still serves.
+        create: makes an unfinished file; None for a plain file.
+        meeting: as `complete`.
+
+    Raises:
+        DigestError, StorageError: as `complete`.
+    """
+    with residue_removed(folder, claims[0]):
+        take_over(folder, str(job.source), claims)
+        missing = folder.missing(plan.wanted)
+        lacked = sum(file.num_bytes for file in missing) - LiveFolder(folder).present_bytes(missing)
+        make_room(folder, lacked, len(missing))
+        if job.listeners.expect:
+            job.listeners.expect(lacked)
+        with _at_work(job, plan, folder, create, meeting) as together:
+            together.wait()
+            finish()
+            together.serve()
+            node = together.node
+            return Outcome(plan.manifest, node.source_bytes, node.store.written_bytes)
+
+
+def take_over(folder: StagedFolder, source: str, claims: Claims) -> None:
+    """Begins, or continues the last process's files if that one is surely over and does not write any more."""
+    previous = claims[1]
+    if previous and not previous.is_over:
+        shutil.rmtree(LiveFolder(folder).path, ignore_errors=True)
+    folder.begin(source)
+
+
+def fetch_again(source: StagingSource, folder: StagedFolder, file: File, access: Access) -> None:
+    """Fetches one file of a claimed copy from the source, and replaces the one that is there.
+
+    Raises:
+        DigestError, StorageError: as `complete`.
+    """
+    live = LiveFolder(folder)
+    live.make()
+    store = Store(live, [file], {0}, {0}, lambda _: access, lambda _: source.name_of(file))
+
+    def fetch(number: int, begin: int, target: memoryview, *_: object) -> Origin:
+        source.read_range(file, begin, target)
+        return Origin.SOURCE
+
+    fetching = Fill(store, fetch, lambda _: source.name_of(file), is_hurried=True)
+    fetching.follow([0])
+    fetching.start()
+    try:
+        fetching.settled.wait()
+    finally:
+        if fetching.stop():
+            store.close()
+        source.close()
+    if fetching.failure and not store.is_complete:
+        raise fetching.failure
+
+
+@contextmanager
+def residue_removed(folder: StagedFolder, mine: Claim) -> Iterator[None]:
+    """Removes what a failed copy leaves.
+
+    On a full disk the whole copy is removed, since others need the room, unless other nodes fill the same folder, or it
+    was complete before and may be in use. After other errors only unfinished files are removed, and the next try goes
+    on with the rest. An interrupt leaves everything, and so does a process that was taken for dead.
+    """
+    try:
+        yield
+    except Exception as error:
+        full = isinstance(error, StorageError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if full and not folder.share and not folder.has_manifest():
+            folder.remove()
+        elif is_in_force(folder.claims, mine):
+            LiveFolder(folder).remove_unfinished()
+        raise

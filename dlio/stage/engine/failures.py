@@ -1,0 +1,94 @@
+"""Failed files: when each is tried again, and when the readers that wait for it get the error."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+
+from dlio.errors import DigestError, StorageError
+from dlio.io import world
+
+GIVE_UP_SECONDS = 15.0  # without a block: then a waiting reader gets an error
+_FAILING_SECONDS = 8.0  # of failures that may pass
+_PAUSES = (0.25, 5.0)  # before it is tried again: the first, twice as long each time, the longest
+_DAMAGED_PAUSE = 60.0  # all of a damaged file would be read again
+FULL = (errno.ENOSPC, errno.EDQUOT)
+_FINAL = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EISDIR)
+
+
+class FullError(StorageError):
+    """This node's storage is full: the file has to be read from elsewhere."""
+
+
+class LaterError(StorageError):
+    """The node that is to send a span is expected to come any moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What has failed of one file since its last success.
+
+    Attributes:
+        errno: the system's number of the last error; 0 if it has none.
+        problem: the last error, in words.
+        is_final: waiting does not mend it.
+        pause: seconds until it is tried again.
+        since: when the first try failed.
+        last: when the last one did.
+        tries: how many failed.
+    """
+
+    errno: int
+    problem: str
+    is_final: bool
+    pause: float
+    since: float
+    last: float
+    tries: int
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is to be tried again."""
+        return world.monotonic() >= self.last + self.pause
+
+    def explains(self, asked: float) -> bool:
+        """Returns whether a reader that waits since `asked` is to get the error."""
+        if self.is_final:
+            return self.last >= asked or not self.is_due
+        return self.last >= asked and self.last - max(asked, self.since) >= _FAILING_SECONDS
+
+
+class Failures:
+    """The failures of all files; for any number of threads."""
+
+    def __init__(self) -> None:
+        self._lock = world.lock()
+        self._of: dict[int, Failure] = {}
+
+    def get(self, number: int) -> Failure | None:
+        """Returns what fails of a file."""
+        return self._of.get(number)
+
+    def note(self, number: int, error: Exception) -> None:
+        """Notes an error."""
+        is_final = isinstance(error, DigestError) or (isinstance(error, OSError) and error.errno in _FINAL)
+        problem = str(getattr(error, "strerror", None) or error) or type(error).__name__
+        with self._lock:
+            now, before = world.monotonic(), self._of.get(number)
+            since, tries = (before.since, before.tries) if before else (now, 0)
+            pause = min(_PAUSES[0] * float(2 ** min(tries, 8)), _PAUSES[1])
+            pause = _DAMAGED_PAUSE if isinstance(error, DigestError) else pause
+            self._of[number] = Failure(
+                getattr(error, "errno", None) or 0, problem, is_final, pause, since, now, tries + 1
+            )
+
+    def mend(self, number: int) -> None:
+        """Notes a success."""
+        with self._lock:
+            self._of.pop(number, None)
+
+    @property
+    def latest(self) -> str:
+        """The error that came last and was not mended since; "" if none."""
+        with self._lock:
+            return max(self._of.values(), key=lambda failure: failure.last).problem if self._of else ""

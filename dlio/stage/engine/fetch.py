@@ -1,0 +1,188 @@
+"""Where a span comes from: the node that owns it, a node that has it already, and last of all the source."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from dlio.io import trace, world
+from dlio.stage.engine.failures import LaterError
+from dlio.stage.meeting.meeting import Meeting, Peer
+from dlio.stage.planning.plan import Plan
+from dlio.stage.protocol import tcp, wire
+from dlio.stage.protocol.connection import AgentError, Connection, node_client
+from dlio.stage.protocol.pool import ConnectionPool
+from dlio.stage.protocol.wire import Op, Origin, Request
+from dlio.stage.transfer.source import StagingSource
+
+STREAMS = 12  # connections to one node at a time
+_AVOID_SECONDS = 5.0  # a node that could not be reached
+_DISTRUST_SECONDS = 60.0  # a node that sent bytes which proved wrong
+_TRIES = 3
+
+_log = logging.getLogger(__name__)
+
+
+class Fetching:
+    """Fetches spans, and counts them.
+
+    Args:
+        source: the data set.
+        plan: this node's part.
+        meeting: the other nodes; None if there are none.
+
+    Attributes:
+        source_bytes: read from the source.
+        peer_bytes: received from other nodes.
+    """
+
+    def __init__(self, source: StagingSource, plan: Plan, meeting: Meeting | None) -> None:
+        self._source, self._plan, self._meeting = source, plan, meeting
+        self._lock = world.lock()
+        self._client = node_client(plan.node)
+        self._streams: dict[int, world.Semaphore] = defaultdict(lambda: world.semaphore(STREAMS))
+        self._pools: dict[tuple[int, object], ConnectionPool] = {}
+        self._asked: dict[int, str] = {}
+        self._not_held: set[int] = set()
+        self._senders: dict[int, dict[int, None]] = defaultdict(dict)
+        self.source_bytes = self.peer_bytes = 0
+
+    def owns(self, number: int) -> bool:
+        """Returns whether this node is to read a file from the source now."""
+        return self._meeting is None or self._plan.owner(number, self._meeting) == self._plan.node
+
+    def is_expected(self, number: int) -> bool:
+        """Returns whether a file is left to the node that reads it, which has not come yet."""
+        if self._meeting is None:
+            return False
+        home = self._plan.owner(number)
+        return home != self._plan.node and self._meeting.expects(home)
+
+    def fetch(
+        self, number: int, begin: int, target: memoryview, only_source: bool = False, is_urgent: bool = True
+    ) -> Origin:
+        """Fills `target` with a span of a file, and returns where it came from.
+
+        Args:
+            number, begin, target: the file, the span's begin, and the memory of its length.
+            only_source: do not ask other nodes.
+            is_urgent: a reader waits for it.
+
+        Raises:
+            LaterError: the file's owner has not come yet, and may come soon.
+            StorageError: neither another node nor the source can give it.
+        """
+        if self._meeting and not only_source and self._from_peers(self._meeting, number, begin, target, is_urgent):
+            with self._lock:
+                self.peer_bytes += len(target)
+            return Origin.PEER
+        with self._asking(number, ""):
+            self._source.read_range(self._plan.listed[number], begin, target)
+        with self._lock:
+            self.source_bytes += len(target)
+        return Origin.SOURCE
+
+    def judge(self, number: int, is_right: bool) -> None:
+        """Learns whether a file proved right; avoids the nodes that sent parts of one that is damaged."""
+        with self._lock:
+            senders = self._senders.pop(number, {})
+        for node in senders:
+            if not is_right and self._meeting:
+                name = self._plan.listed[number].name
+                _log.warning("%s, partly from node %d, is damaged: it is fetched from the source", name, node)
+                self._meeting.avoid(node, _DISTRUST_SECONDS)
+
+    def _from_peers(self, meeting: Meeting, number: int, begin: int, target: memoryview, is_urgent: bool) -> bool:
+        """Fills `target` from another node; returns False if the source is to be read."""
+        for _ in range(_TRIES):
+            owner = self._plan.owner(number, meeting)
+            if owner == self._plan.node:
+                return self._held_elsewhere(meeting, number, begin, target)
+            peer = meeting.peer(owner)
+            if peer is None:
+                if meeting.is_gathering:
+                    raise LaterError(f"node {owner}, which reads {self._plan.listed[number].name}, has not come yet")
+                continue
+            op = Op.SERVE if is_urgent else Op.AHEAD
+            if (found := self._ask(meeting, peer, op, number, begin, target)) is not None:
+                return found
+        return False
+
+    def _held_elsewhere(self, meeting: Meeting, number: int, begin: int, target: memoryview) -> bool:
+        """Asks the node that takes over a file while this node is lost: it may have it once this node is back."""
+        if number in self._not_held:
+            return False
+        substitute = self._plan.owner(number, _And(meeting, self._plan.node))
+        peer = None if substitute == self._plan.node else meeting.peer(substitute)  # itself if all others are lost
+        if peer and self._ask(meeting, peer, Op.HELD, number, begin, target):
+            return True
+        with self._lock:
+            self._not_held.add(number)
+        return False
+
+    def _ask(self, meeting: Meeting, peer: Peer, op: Op, number: int, begin: int, target: memoryview) -> bool | None:
+        """Has a node send a span; returns False if it does not have it, None if it cannot be reached."""
+        try:
+            sent = self._read(meeting, peer, Request(op, number, ((begin, begin + len(target)),)), target)
+        except AgentError as error:
+            _log.info("node %d: %s", peer.node, error)
+            return False
+        except OSError as error:
+            if op == Op.AHEAD and isinstance(error, TimeoutError):
+                raise LaterError(
+                    f"node {peer.node} has more urgent work than {self._plan.listed[number].name}"
+                ) from None
+            if peer.node not in meeting:  # else another thread has found it out
+                _log.warning("node %d at %s: %s: others are asked", peer.node, peer.address[0], error)
+                meeting.avoid(peer.node, _AVOID_SECONDS)
+            return None
+        if sent is not None:
+            with self._lock:
+                self._senders[number][peer.node] = None
+        return sent is not None
+
+    def _read(self, meeting: Meeting, peer: Peer, request: Request, target: memoryview) -> Origin | None:
+        """Fills `target` by one of at most STREAMS connections to a node; raises as `Connection.read`."""
+        content, key = self._plan.manifest.content_id, (peer.node, peer.owner)
+        with self._lock:
+            streams = self._streams[peer.node]
+            if key not in self._pools:
+                for old in [old for old in self._pools if old[0] == peer.node]:
+                    self._pools.pop(old).close()  # of an agent that has ended
+                self._pools[key] = ConnectionPool(STREAMS)
+            pool = self._pools[key]
+        with streams, self._asking(request.file, f"node {peer.node} at {peer.address[0]}"):
+            if peer.node in meeting:
+                raise TimeoutError("it did not answer just now")
+            read = partial(Connection.read, request=request, target=target, patience=wire.STALL_SECONDS)
+            return pool.use(read, lambda: tcp.connect(peer.address, meeting.token, content, self._client))
+
+    @contextmanager
+    def _asking(self, number: int, whom: str) -> Iterator[None]:
+        self._asked[number] = whom
+        with trace.span("fetch", "stage", f"{self._plan.listed[number].name} from {whom or 'the source'}"):
+            yield
+        self._asked.pop(number, None)
+
+    def asked(self, number: int) -> str:
+        """Returns who is asked, or was asked last without success, for a span of a file; the source if nobody is."""
+        return self._asked.get(number) or self._source.name_of(self._plan.listed[number])
+
+    def close(self) -> None:
+        """Closes the source, and the connections that are not in use."""
+        self._source.close()
+        for pool in list(self._pools.values()):
+            pool.close()
+
+
+class _And:
+    """The lost nodes, and one more."""
+
+    def __init__(self, lost: Meeting, node: int) -> None:
+        self._lost, self._node = lost, node
+
+    def __contains__(self, node: object) -> bool:
+        return node == self._node or node in self._lost

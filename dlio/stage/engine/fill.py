@@ -1,0 +1,299 @@
+"""Fetches the files of a store by threads, and lets others wait for what they need of them.
+
+What fails is tried again after growing pauses; a waiting reader gets the error's text.
+
+The files that this node reads from the source, and all others, have threads of their own: else all threads of two nodes
+could wait for each other, each for what the other reads from the source as soon as a thread is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from dlio.errors import DigestError, StorageError
+from dlio.io import world
+from dlio.io.threads import started_up_to
+from dlio.stage.engine.failures import FULL, GIVE_UP_SECONDS, Failures, FullError, LaterError
+from dlio.stage.engine.pending import LOOK_SECONDS, Pending, Piece
+from dlio.stage.engine.store import Store
+from dlio.stage.engine.waiters import Waiters
+from dlio.stage.engine.writing import Buffers
+from dlio.stage.planning.flows import THREADS
+from dlio.stage.protocol.wire import BEAT_SECONDS, Origin, Span
+
+LATER_SECONDS = 0.1
+_OVERDUE_SECONDS = 1.0
+_ADVICE = "see whether the source and this node's storage answer, then stage again"
+_IDLE_SECONDS = 5.0  # between two looks for unannounced work, once all is there
+
+
+class Fill:
+    """Fetches the files of a store, in threads that run from `start` to `stop`.
+
+    Attributes:
+        settled: an event that is set when the store is complete, and if `is_hurried` also when a file has failed.
+        failure: the first error of a file.
+
+    Args:
+        store: the files.
+        fetch: fills memory with a span of a file, and returns its origin: (number, begin, target, only from the source,
+            whether a reader waits).
+        source_name: returns the name of a file at the source.
+        judge: called with each whole file, and whether its digest is right.
+        is_for_later: returns whether the background leaves a file for a later round.
+        is_far: returns whether another node reads a file from the source, unless that node is lost; None if all are
+            read by this node.
+        is_hurried: somebody waits until all files are here, or one has failed.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        fetch: Callable[[int, int, memoryview, bool, bool], Origin],
+        source_name: Callable[[int], str],
+        judge: Callable[[int, bool], None] = lambda number, is_right: None,
+        is_for_later: Callable[[int], bool] = lambda number: False,
+        is_far: Callable[[int], bool] | None = None,
+        *,
+        is_hurried: bool = False,
+    ) -> None:
+        self._store, self._fetch, self._source_name, self._judge = store, fetch, source_name, judge
+        self._changed = world.condition()  # notified of work
+        self._waiters, self._failures = Waiters(), Failures()
+        kinds = 1 if is_far is None else 2
+        self._most = THREADS // kinds if is_hurried else THREADS  # of each kind: their pieces are large
+        self._is_far = is_far or (lambda number: False)
+        self._pending = [
+            Pending(store, self._failures, is_for_later, self._most, is_hurried=is_hurried) for _ in range(kinds)
+        ]
+        self._is_hurried = is_hurried
+        self._is_read_soon = kinds > 1 and not is_hurried  # by others, from the page cache; a broadcast does with less
+        self.failure: BaseException | None = None
+        self.settled = world.event()
+        self._finishing, self._from_source, self._damaged = set[int](), set[int](), set[int]()
+        self._progress: dict[int, float] = {}
+        self._origins: dict[int, Origin] = {}
+        self._latest_progress = 0.0
+        self._buffers = Buffers()
+        self._stopped = False
+        self._threads: list[world.Thread] = []
+
+    def start(self, threads: int = 0) -> None:
+        """Starts threads of each kind, or as many as the system allows; raises MissingError if that is none."""
+        if self._store.is_complete:
+            self.settled.set()
+        self._threads = started_up_to((threads or self._most) * len(self._pending), self._work, "dlio-fill")
+
+    def stop(self) -> bool:
+        """Has the threads end, and returns whether they do within a moment: one may hang in a read of the source."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        self._waiters.wake_all()
+        deadline = world.monotonic() + 1.0
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - world.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def follow(self, order: Sequence[int]) -> None:
+        """Sets the order in which the background fetches files; replaces the one before."""
+        with self._changed:
+            for pending in self._pending:
+                pending.follow([number for number in order if self._of(number) is pending])
+            self._changed.notify_all()
+
+    @property
+    def problem(self) -> str:
+        """What failed last and was not mended since; "" if nothing."""
+        return self._failures.latest
+
+    def need(
+        self, number: int, spans: Sequence[Span], beat: Callable[[], None] | None = None, *, is_urgent: bool = True
+    ) -> Origin:
+        """Waits until the spans of a kept file are here; without spans, until it has its final name.
+
+        Returns where the file's last span came from.
+
+        Args:
+            number, spans: the file and its ranges.
+            beat: called every two seconds while this takes longer.
+            is_urgent: a loader waits; else another node asks ahead of need, and all that is urgent comes first.
+
+        Raises:
+            StorageError: it cannot be read, or nothing of it has come for a while; says why, and what to do.
+            FullError: there is no room for it here.
+        """
+        whole = not spans
+        spans = spans or [(0, self._store.listed[number].num_bytes)]
+        if self._has(number, spans, whole):
+            return Origin.DISK
+        asked = beaten = world.monotonic()
+        with self._waiters.news(number) as news:
+            while not self._has(number, spans, whole):
+                is_overdue = world.monotonic() - asked > _OVERDUE_SECONDS  # else urgent work could hold it up for ever
+                self._ask(number, spans, is_urgent=is_urgent, comes_first=is_urgent or is_overdue)
+                with self._changed:
+                    self._check(number, asked)
+                news.wait(0.1)
+                news.clear()
+                if beat and world.monotonic() - beaten > BEAT_SECONDS:
+                    beaten = world.monotonic()
+                    beat()
+                if whole and self._store.is_whole(number):
+                    self._finish(number)
+        return self._origins.get(number, Origin.DISK)
+
+    def again(self, number: int, spans: Sequence[Span], beat: Callable[[], None] | None = None) -> Origin:
+        """Fetches spans again that failed their checksums, from the source; raises as `need`."""
+        with self._changed:
+            self._from_source.add(number)
+        self._store.clear(number, spans)
+        return self.need(number, spans, beat)
+
+    def _has(self, number: int, spans: Sequence[Span], whole: bool) -> bool:
+        return self._store.is_finished(number) or (not whole and not self._store.missing(number, spans))
+
+    def _ask(self, number: int, spans: Sequence[Span], *, is_urgent: bool, comes_first: bool) -> None:
+        """Requests the missing parts of the spans next, and again the parts that failed since they were requested."""
+        missing = self._store.missing(number, spans)
+        with self._changed:
+            if pieces := self._of(number).ask(number, missing, is_urgent=is_urgent, comes_first=comes_first):
+                self._changed.notify(pieces)
+
+    def _check(self, number: int, asked: float) -> None:
+        """Raises StorageError if it makes no sense to wait any longer."""
+        failure = self._failures.get(number)
+        if failure and failure.errno in FULL:
+            raise FullError(failure.problem)
+        if failure and failure.explains(asked):
+            raise StorageError(f"{failure.problem}: {_ADVICE}" if failure.errno else failure.problem)
+        latest = self._progress.get(number, 0.0) if self._of(number).has_begun(number) else self._latest_progress
+        idle = world.monotonic() - max(asked, latest)
+        if idle > GIVE_UP_SECONDS or self._stopped:
+            why = failure.problem if failure else f"{self._source_name(number)} has not been read for {idle:.0f} s"
+            raise StorageError(f"{why}: {_ADVICE}")
+
+    def _work(self) -> None:
+        try:
+            self._fetch_pieces()
+        except BaseException as error:  # an interrupt: no other thread would go on for this one
+            self.failure = self.failure or error
+            self.settled.set()
+
+    def _fetch_pieces(self) -> None:
+        while (taken := self._take()) is not None:
+            piece, is_urgent = taken
+            if piece.begin < piece.end:
+                self._bring(piece, is_urgent)
+            with self._changed:
+                self._of(piece.number).release(piece, is_urgent=is_urgent)
+                is_last = not self._of(piece.number).has_begun(piece.number)
+            self._waiters.wake(piece.number)
+            if is_last and self._store.is_whole(piece.number):
+                self._finish(piece.number)
+
+    def _bring(self, piece: Piece, is_urgent: bool) -> None:
+        """Fetches and writes a piece that this thread has taken."""
+        began = world.monotonic()
+        try:
+            origin = self._fetched(piece, is_urgent)
+        except LaterError:
+            if is_urgent:
+                world.sleep(LATER_SECONDS)
+            else:
+                with self._changed:
+                    self._of(piece.number).leave_for_later(piece.number)
+        except Exception as error:  # packages that read from URLs have exceptions of their own
+            self._failed(piece.number, error)
+        else:
+            with self._changed:
+                self._failures.mend(piece.number)
+                self._progress[piece.number] = self._latest_progress = world.monotonic()
+                self._origins[piece.number] = origin
+                self._of(piece.number).pace.note(piece.end - piece.begin, world.monotonic() - began)
+            if self._store.is_finished(piece.number):
+                self._named(piece.number)
+
+    def _fetched(self, piece: Piece, is_urgent: bool) -> Origin:
+        """Fetches and writes a piece, and returns its origin; raises what either raises."""
+        buffer = self._buffers.take()
+        target, release = buffer[: piece.end - piece.begin], partial(self._buffers.give_back, buffer)
+        try:
+            origin = self._fetch(piece.number, piece.begin, target, piece.number in self._from_source, is_urgent)
+            is_cached = is_urgent or (self._is_read_soon and origin == Origin.SOURCE)
+            self._store.write(piece.number, piece.begin, target, None if is_cached else release)
+        except BaseException:
+            release()
+            raise
+        if is_cached:
+            release()
+        return origin
+
+    def _finish(self, number: int) -> None:
+        """Gives a whole file its name, unless another thread does; what is damaged is fetched again from the source."""
+        with self._changed:
+            if number in self._finishing or self._store.is_finished(number):
+                return
+            self._finishing.add(number)
+            self._changed.notify()  # another thread fetches in the meantime
+        try:
+            self._store.finish(number)
+            self._named(number)
+        except Exception as error:
+            self._failed(number, error)
+        finally:
+            with self._changed:
+                self._finishing.discard(number)
+                self._waiters.wake(number)
+
+    def _named(self, number: int) -> None:
+        """Notes that a file has its name."""
+        self._judge(number, True)
+        with self._changed:
+            self._failures.mend(number)
+            self._progress.pop(number, None)
+            self._waiters.wake(number)
+        if self._store.is_complete:
+            self.settled.set()
+
+    def _failed(self, number: int, error: Exception) -> None:
+        """Notes an error; the first time that a file is damaged, it is fetched again instead."""
+        is_damage = isinstance(error, DigestError)
+        if is_damage:
+            self._judge(number, False)
+        if not (is_damage and self._is_first_damage(number)):
+            self._note(number, error)
+        if is_damage:  # last: what is missing may be fetched at once
+            self._store.clear(number, [(0, self._store.listed[number].num_bytes)])
+
+    def _note(self, number: int, error: Exception) -> None:
+        """Notes an error of a file."""
+        self._failures.note(number, error)
+        self.failure = self.failure or error
+        if self._is_hurried:
+            self.settled.set()
+
+    def _of(self, number: int) -> Pending:
+        """Returns the pieces of those files that a file belongs to."""
+        return self._pending[-1] if self._is_far(number) else self._pending[0]
+
+    def _is_first_damage(self, number: int) -> bool:
+        """Returns whether a file is found damaged for the first time; from now on it comes from the source only."""
+        with self._changed:
+            self._from_source.add(number)
+            is_first = number not in self._damaged
+            self._damaged.add(number)
+            return is_first
+
+    def _take(self) -> tuple[Piece, bool] | None:
+        """Waits for the next piece and marks it as under way; None once stopped. Also returns whether it is urgent."""
+        while True:
+            with self._changed:
+                if self._stopped:
+                    return None
+                for pending in self._pending:
+                    if taken := pending.take():
+                        self._progress[taken[0].number] = world.monotonic()
+                        return taken
+                self._changed.wait(_IDLE_SECONDS if self._store.is_complete else LOOK_SECONDS)

@@ -1,0 +1,290 @@
+"""The engine of one node: what it keeps and fetches, what it reports, and when an agent ends."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from contextlib import suppress
+from typing import Any
+
+from dlio.cluster.liveness import Signs
+from dlio.errors import StorageError
+from dlio.io import files, world
+from dlio.locking.owner import Owner
+from dlio.stage.copies import lease
+from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.live_folder import FILES, AgentRecord, LiveFolder
+from dlio.stage.engine.fetch import Fetching
+from dlio.stage.engine.fill import Fill
+from dlio.stage.engine.relay import Relay
+from dlio.stage.engine.server import Server
+from dlio.stage.engine.store import Create, Store
+from dlio.stage.job import Job
+from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
+from dlio.stage.meeting.meeting import MOST_TEXT, Meeting, Peer
+from dlio.stage.planning.plan import Plan
+from dlio.stage.protocol.connection import is_node, node_of
+from dlio.stage.protocol.unix import UnixListener
+
+_TICK_SECONDS = 0.25
+_LOOK_SECONDS = 2.0  # between two looks at leases and folders
+UNUSED_SECONDS = 10.0  # without a client
+STUCK_SECONDS = 600.0  # without a block: nobody waits any longer for a node
+_SHOWN_NODES = 100  # which mostly fit into `wire.MAX_STAT`
+
+_log = logging.getLogger(__name__)
+
+
+class LetGo(BaseException):
+    """The work is left to the next process that claims it."""
+
+
+class Node:
+    """One node's part of a copy, being filled; `fill` and `server` run in threads of their own.
+
+    Attributes:
+        meeting: the other nodes; None if files are passed to none.
+
+    Args:
+        job: where the data set is read, and who may read the copy.
+        plan: this node's part.
+        folder: of the copy.
+        create: makes an unfinished file; None for a plain file.
+        is_hurried: somebody waits until all files are here, or one has failed.
+        meeting: the other nodes; None to meet them in a folder, if the plan has others.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        plan: Plan,
+        folder: StagedFolder,
+        create: Create | None = None,
+        *,
+        is_hurried: bool = False,
+        meeting: Meeting | None = None,
+    ) -> None:
+        self.plan, self._is_hurried = plan, is_hurried
+        self._job, self.folder = job, folder
+        self._live = LiveFolder(folder)
+        self._live.make()
+        self._orders: dict[bytes, list[int]] = {}
+        self._began = world.monotonic()
+        self._is_needed = True
+        content = plan.manifest.content_id
+        if meeting is None and plan.num_nodes > 1:
+            meeting = Meeting(
+                MeetingFolder(meeting_folder(content), plan.node, plan.num_nodes), plan.node, plan.num_nodes
+            )
+        self.meeting = meeting
+        self.store = Store(
+            self._live,
+            plan.listed,
+            plan.kept,
+            self._lacking(),
+            job.access,
+            self._source_name,
+            create,
+            job.listeners.report,
+        )
+        self._fetching = Fetching(job.source, self.plan, self.meeting)
+        is_far = (lambda number: plan.owner(number) != plan.node) if self.meeting else None
+        self.fill = Fill(
+            self.store, self._fetching.fetch, self._source_name, self._fetching.judge, self._fetching.is_expected,
+            is_far, is_hurried=is_hurried,
+        )  # fmt: skip
+        self.owns = self._fetching.owns
+        self._relay = Relay(self._fetching.fetch, self._fetching.asked)
+        self._lock = world.lock()
+        self._signs = Signs()
+        self._tcp = self.meeting.listener(content) if self.meeting else None
+        self._unix = None if folder.share else UnixListener(self._live)
+        listeners = [listener for listener in (self._unix, self._tcp) if listener]
+        self.server = Server(listeners, self.store, self.fill, self._relay, self)
+        self._inode = self._live.path.stat().st_ino
+        self._had = self._live.present_bytes([plan.listed[number] for number in plan.kept])
+
+    def __str__(self) -> str:
+        return f"node {self.plan.node} of {self.plan.num_nodes}, at {self._tcp or self._unix}"
+
+    @property
+    def address(self) -> world.Address:
+        """Where other nodes reach this one; of the only node of a job, which opens no port, a place that is none."""
+        return self._tcp.address if self._tcp else ("", 0)
+
+    def _lacking(self) -> set[int]:
+        """Returns the numbers of the kept files that have no final name yet; raises StorageError."""
+        kept = {self.plan.listed[number].name: number for number in self.plan.kept}
+        missing = self.folder.missing([self.plan.listed[number] for number in kept.values()])
+        return {kept[file.name] for file in missing}
+
+    def _source_name(self, number: int) -> str:
+        return self._job.source.name_of(self.plan.listed[number])
+
+    def begin(self) -> None:
+        """Publishes its address for the loaders and the other nodes, and starts to fetch."""
+        self._live.keep_manifest(self.plan.manifest)
+        with files.storage_errors("create", self.folder.path):
+            for inner in dict.fromkeys(file.name.rpartition("/")[0] for file in self.plan.listed):
+                (self.folder.path / inner).mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._tell()
+        if self._unix:  # before any block can take the disk's last room
+            node, nodes = self.plan.node, self.plan.num_nodes
+            self._live.write_record(AgentRecord(Owner.current(), self._unix.where, node, nodes, not self._is_hurried))
+        self.fill.follow(self.plan.order())
+        self.fill.start()
+
+    def _tell(self) -> None:
+        if self.meeting:
+            with suppress(StorageError):  # the shared file system hangs or is full: tried again at the next beat
+                self.meeting.tell(self.peer())
+
+    def peer(self) -> Peer:
+        """Returns this node's record for the other nodes, for `dlio stage --status` and for its bar."""
+        done, seconds = max(self.store.present_bytes, self._had), world.monotonic() - self._began
+        rate = round(self.store.written_bytes / max(seconds, 1e-9))
+        return Peer(
+            self.plan.node, self.address, Owner.current(), self.store.is_complete, done, self.store.num_bytes,
+            rate, self.fill.problem[:MOST_TEXT], self._had,
+        )  # fmt: skip
+
+    def asked_by(self, client: bytes, *, has_all: bool) -> Peer:
+        """Returns this node's record to another one; see `AgentState`."""
+        if self.meeting and has_all and is_node(client):
+            self.meeting.heard(node_of(client))
+        return self.peer()
+
+    def until_complete(self) -> None:
+        """Returns once the copy is complete; raises LetGo if the agent is to end before."""
+        while not (self.store.is_complete and self.plan.is_whole):
+            self._tick(may_end=not self.plan.is_whole)
+
+    def until_unused(self) -> None:
+        """Serves until nobody needs it any more; raises LetGo then, or when it is to end."""
+        while True:
+            self._tick(may_end=True)
+
+    def _tick(self, *, may_end: bool) -> None:
+        for _ in range(round(_LOOK_SECONDS / _TICK_SECONDS)):
+            world.sleep(_TICK_SECONDS)
+            if self.store.is_complete and not may_end:
+                return
+        self.beat()
+        if self._is_over() or self._is_given_up() or (may_end and self._is_unused()):
+            self._is_needed = False
+            raise LetGo
+
+    def beat(self) -> None:
+        """Shows that this node lives, and how far it is."""
+        self._live.beat()
+        self._tell()
+
+    @property
+    def source_bytes(self) -> int:
+        """The bytes read from the source."""
+        return self._fetching.source_bytes
+
+    def _is_over(self) -> bool:
+        """Returns whether the copy has been removed, or the job has given it back."""
+        if not self._is_ours:
+            return True
+        try:
+            return bool(lease.job_name()) and not lease.leases(self.folder)
+        except OSError:
+            return True
+
+    @property
+    def _is_ours(self) -> bool:
+        """Whether the live folder is the one that this process has filled: its successor makes another."""
+        try:
+            return self._live.path.stat().st_ino == self._inode
+        except OSError:
+            return False
+
+    def _is_given_up(self) -> bool:
+        """Returns whether the copy cannot be completed, and no loader waits: a later one starts an agent anew."""
+        is_stuck = self.is_stuck(self.plan.node, self.store.present_bytes)
+        return is_stuck and not self.store.is_complete and self.server.idle_seconds > STUCK_SECONDS
+
+    def is_stuck(self, node: int, staged: int) -> bool:
+        """Returns whether a node has got nothing for so long that nobody waits for it."""
+        return self._signs.note(node, staged) > STUCK_SECONDS
+
+    def _is_unused(self) -> bool:
+        if self.server.idle_seconds < UNUSED_SECONDS:
+            return False
+        if self.plan.is_whole and self.plan.manifest.node is None:
+            peers = self.meeting.all_peers() if self.meeting else []
+            return not [peer for peer in peers if not (peer.is_complete or self.is_stuck(peer.node, peer.staged))]
+        with suppress(OSError):
+            return not lease.leases(self.folder)
+        return True
+
+    def order(self, client: bytes, first: int, shards: list[int]) -> None:
+        """Takes a part of a client's order; see `Surroundings`."""
+        with self._lock:
+            told = self._orders.setdefault(client, [])
+            told[first:] = shards
+            orders = list(self._orders.values())
+        self.fill.follow(self.plan.order(orders))
+
+    def left(self, client: bytes) -> None:
+        """Forgets a client's order."""
+        with self._lock:
+            self._orders.pop(client, None)
+
+    def stat(self) -> dict[str, Any]:
+        """Returns how far this node and the others are; see dlio/stage/client/status.py."""
+        others = self.meeting.all_peers()[:_SHOWN_NODES] if self.meeting else []
+        return {
+            "node": self.plan.node,
+            "num_nodes": self.plan.num_nodes,
+            "source_bytes": self.source_bytes,
+            "peer_bytes": self._fetching.peer_bytes,
+            "sent_bytes": self.server.sent_bytes,
+            "keeps_all": self.plan.is_whole,
+            "nodes": [_shown(peer) for peer in (self.peer(), *others)],
+        }
+
+    @property
+    def kept_names(self) -> list[str]:
+        """The names of the files that this node keeps."""
+        return [self.plan.listed[number].name for number in sorted(self.plan.kept)]
+
+    def publish(self) -> None:
+        """Publishes that the copy is complete."""
+        self._tell()
+        shutil.rmtree(self._live.path / FILES, ignore_errors=True)
+
+    def close(self) -> bool:
+        """Stops fetching and serving, and removes its records; returns whether nothing can be written any more."""
+        is_ours = self._is_ours
+        if is_ours:
+            self._live.remove_record()
+        self.server.close()
+        has_stopped = self.fill.stop()
+        if has_stopped:
+            self.store.close()
+        self._relay.close()
+        self._fetching.close()
+        if self.meeting:
+            self.meeting.leave(self.peer() if self._is_hurried else None)
+        is_complete = self.store.is_complete if self.folder.share else self.folder.has_manifest()
+        if is_ours and is_complete and not (self._is_needed and self.plan.needs_peers):  # else for the next agent
+            shutil.rmtree(self._live.path, ignore_errors=True)
+            with suppress(StorageError):  # after a loss of power it would be there again
+                files.sync_folder(self._live.path.parent)
+        return has_stopped
+
+
+def _shown(peer: Peer) -> dict[str, Any]:
+    """Returns the figures of a node, for `Client.stat`."""
+    return {
+        "node": peer.node,
+        "host": peer.owner.host,
+        "staged_bytes": peer.staged,
+        "total_bytes": peer.total,
+        "bytes_per_second": peer.rate,
+        "is_complete": peer.is_complete,
+        "waiting_for": peer.waiting_for,
+    }

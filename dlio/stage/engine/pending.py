@@ -1,0 +1,228 @@
+"""Which piece of which file is fetched next: a piece that a reader waits for, then the rest in the background.
+
+Each block is fetched once: a span that another thread fetches is left to it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from dlio.errors import StorageError
+from dlio.io import world
+from dlio.stage.engine.failures import Failures
+from dlio.stage.engine.store import Store
+from dlio.stage.engine.waiters import Room
+from dlio.stage.engine.writing import MOST_BYTES
+from dlio.stage.protocol.wire import Span
+
+LOOK_SECONDS = 0.25  # between two rounds through the files that are left
+_LEAST_BYTES = 256 << 10  # whole blocks, as every size between
+_SHORT_SECONDS, _LONG_SECONDS = 0.25, 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A span of a file, by its number."""
+
+    number: int
+    begin: int
+    end: int
+
+
+class PieceSize:
+    """The size of a piece: as much as comes in about half a second, so that a slow source shows progress.
+
+    Args:
+        first: the size of the first pieces.
+
+    Attributes:
+        rate: bytes a second of the latest piece that was not tiny; 0 before the first.
+    """
+
+    def __init__(self, first: int = 1 << 20) -> None:
+        self._num_bytes = first
+        self.rate = 0.0
+
+    @property
+    def num_bytes(self) -> int:
+        """The bytes of a piece."""
+        return self._num_bytes
+
+    def pieces(self, number: int, spans: Sequence[Span]) -> Iterator[Piece]:
+        """Yields the pieces of spans of a file."""
+        for begin, end in spans:
+            for start in range(begin, end, self._num_bytes):
+                yield Piece(number, start, min(start + self._num_bytes, end))
+
+    def note(self, num_bytes: int, seconds: float) -> None:
+        """Learns how long a piece took."""
+        if num_bytes >= _LEAST_BYTES:
+            self.rate = num_bytes / max(seconds, 1e-6)
+        if num_bytes == self._num_bytes:
+            if seconds > _LONG_SECONDS:
+                self._num_bytes = max(num_bytes // 2, _LEAST_BYTES)
+            elif seconds < _SHORT_SECONDS:
+                self._num_bytes = min(num_bytes * 2, MOST_BYTES)
+
+
+def without(span: Span, taken: Sequence[Piece]) -> Iterator[Span]:
+    """Yields the parts of a span that are in none of the pieces."""
+    begin, end = span
+    for piece in sorted(taken, key=lambda piece: piece.begin):
+        if piece.begin < end and begin < piece.end:
+            if begin < piece.begin:
+                yield begin, piece.begin
+            begin = max(begin, piece.end)
+    if begin < end:
+        yield begin, end
+
+
+class Pending:
+    """The pieces that are wanted, and those that are under way; its callers hold a lock.
+
+    Args:
+        store: the files.
+        failures: what failed of them, and is to rest for a while.
+        is_for_later: returns whether the background leaves a file for a later round.
+        threads: pieces that are under way at a time.
+        is_hurried: somebody waits for all files, so the background uses all threads while no reader waits.
+
+    Attributes:
+        pace: the size of a piece.
+    """
+
+    def __init__(
+        self, store: Store, failures: Failures, is_for_later: Callable[[int], bool], threads: int, *, is_hurried: bool
+    ) -> None:
+        self._store, self._failures, self._is_for_later = store, failures, is_for_later
+        self.pace = PieceSize(MOST_BYTES) if is_hurried else PieceSize()
+        self._room = Room(threads if is_hurried else 0)
+        self._threads = threads
+        self._taken = 0
+        self._asked: deque[Piece] = deque()
+        self._asked_ahead: deque[Piece] = deque()
+        self._ahead: deque[Piece] = deque()
+        self._rest: Iterator[int] = iter(())
+        self._order: Sequence[int] = ()
+        self._under_way: defaultdict[int, list[Piece]] = defaultdict(list)
+        self._in_background = 0
+        self._anew_at = 0.0
+
+    def follow(self, order: Sequence[int]) -> None:
+        """Sets the order in which the background fetches files; replaces the one before."""
+        self._order, self._rest = order, iter(order)
+        self._ahead.clear()
+
+    def ask(self, number: int, missing: Sequence[Span], *, is_urgent: bool, comes_first: bool) -> int:
+        """Has spans of a file fetched next, but for those that are asked for or under way; returns their pieces.
+
+        Args:
+            number, missing: the file and the spans.
+            is_urgent: a loader waits for them.
+            comes_first: they come before the background.
+        """
+        if is_urgent:
+            self._room.note_urgent()
+        queue = self._asked if comes_first else self._asked_ahead
+        asked = {(piece.number, piece.begin) for piece in queue}
+        free = self.pace.pieces(number, list(self._free(number, missing)))
+        pieces = [piece for piece in free if (number, piece.begin) not in asked]
+        queue.extend(pieces)
+        return len(pieces)
+
+    def take(self) -> tuple[Piece, bool] | None:
+        """Returns the next piece, which is under way until it is released, and whether a reader waits for it."""
+        if self._taken == self._threads:
+            return None
+        if (piece := self._next_asked(self._asked)) is not None:
+            self._taken += 1
+            return piece, True
+        at_a_time, most = self._room.now(self.pace.rate)
+        if self._in_background < at_a_time and (piece := self._next_ahead(most)) is not None:
+            self._taken += 1
+            self._in_background += 1
+            return piece, False
+        return None
+
+    def release(self, piece: Piece, *, is_urgent: bool) -> None:
+        """Notes that a piece is not under way any more."""
+        self._taken -= 1
+        self._in_background -= not is_urgent
+        with suppress(ValueError):  # it lacked its name only
+            self._under_way[piece.number].remove(piece)
+        if not self._under_way[piece.number]:
+            del self._under_way[piece.number]
+
+    def has_begun(self, number: int) -> bool:
+        """Returns whether a piece of a file is under way."""
+        return number in self._under_way
+
+    def leave_for_later(self, number: int) -> None:
+        """Goes on with other files: a later round takes up this one."""
+        self._ahead = deque(piece for piece in self._ahead if piece.number != number)
+
+    def _free(self, number: int, spans: Sequence[Span]) -> Iterator[Span]:
+        under_way = self._under_way.get(number, ())
+        return (part for span in spans for part in without(span, under_way))
+
+    def _next_asked(self, queue: deque[Piece]) -> Piece | None:
+        for _ in range(len(queue)):
+            piece = queue.popleft()
+            failure = self._failures.get(piece.number)
+            if failure and not failure.is_due:
+                if not failure.is_final:
+                    queue.append(piece)
+                continue
+            if (lacking := self._lacking(piece, queue, MOST_BYTES)) is not None:
+                return lacking
+        return None
+
+    def _next_ahead(self, most: int) -> Piece | None:
+        if (piece := self._next_asked(self._asked_ahead)) is not None:
+            return piece
+        while True:
+            while self._ahead:
+                if (lacking := self._lacking(self._ahead.popleft(), self._ahead, most)) is not None:
+                    return lacking
+            if (number := next(self._rest, None)) is None:
+                self._begin_anew()
+                return None
+            failure = self._failures.get(number)
+            if self._store.is_finished(number) or (failure and not failure.is_due) or self._is_for_later(number):
+                continue
+            try:
+                missing = self._store.missing(number, [(0, self._store.listed[number].num_bytes)])
+            except StorageError as error:  # it cannot be made now: a later round tries again
+                self._failures.note(number, error)
+                continue
+            self._ahead.extend(Piece(number, *span) for span in missing)  # cut when their turn comes
+            if not self._ahead and not self.has_begun(number):
+                return Piece(number, 0, 0)  # it lacks its name only
+
+    def _begin_anew(self) -> None:
+        """Goes through the files that are left once more, now and then, since some may have failed."""
+        now = world.monotonic()
+        if now >= self._anew_at and not self._store.is_complete:
+            self._anew_at = now + LOOK_SECONDS
+            self._order = [number for number in self._order if not self._store.is_finished(number)]
+            self._rest = iter(self._order)
+
+    def _lacking(self, piece: Piece, queue: deque[Piece], most: int) -> Piece | None:
+        """Returns a part of a piece's beginning that nobody fetches, and puts the rest back; None if there is none."""
+        number, stop = piece.number, min(piece.begin + min(self.pace.num_bytes, most), piece.end)
+        if stop < piece.end:
+            queue.appendleft(Piece(number, stop, piece.end))
+        try:
+            lacking = self._store.missing(number, [(piece.begin, stop)])
+        except StorageError as error:
+            self._failures.note(number, error)
+            return None
+        parts = [Piece(number, *span) for span in self._free(number, lacking)]
+        if not parts:
+            return None
+        queue.extendleft(reversed(parts[1:]))
+        self._under_way[number].append(parts[0])
+        return parts[0]

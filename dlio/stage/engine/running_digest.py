@@ -1,0 +1,142 @@
+"""The digest of an unfinished file, carried on while its pieces are written.
+
+What comes in order is digested from memory. What comes too early is held in memory until the bytes before it have come.
+Everything else is read from the file again: what was there when the agent started, or could not be held.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from dlio.cached import cached_property
+from dlio.io import files, world
+from dlio.stage.copies.blocks import Blocks
+from dlio.stage.engine.writing import opened
+
+_READ_BYTES = 1 << 20  # from the page cache, by several threads at once
+_MOST_GAP = 16 << 20  # bytes that are read again while others wait to add more
+_MOST_HELD = 6  # pieces, of up to `MOST_BYTES` each
+
+_Piece = tuple[memoryview, Callable[[], None]]
+
+
+class Held:
+    """Pieces of all files that came too early; the oldest ones give way. For any number of threads."""
+
+    def __init__(self) -> None:
+        self._lock = world.lock()
+        self._pieces: dict[tuple[RunningDigest, int], _Piece] = {}
+
+    def put(self, digest: RunningDigest, begin: int, data: memoryview, release: Callable[[], None]) -> None:
+        """Holds a piece of a file; `release` is called if it gives way."""
+        with self._lock:
+            self._pieces[digest, begin] = data, release
+            if len(self._pieces) > _MOST_HELD:
+                self._pieces.pop(next(iter(self._pieces)))[1]()
+
+    def pop(self, digest: RunningDigest, begin: int) -> _Piece | None:
+        """Returns the piece of a file that begins here, and what releases it; None if it has given way."""
+        with self._lock:
+            return self._pieces.pop((digest, begin), None)
+
+    def first(self, digest: RunningDigest) -> int | None:
+        """Returns where the first piece of a file begins; None if none is held."""
+        with self._lock:
+            return min((begin for each, begin in self._pieces if each is digest), default=None)
+
+    def drop(self, digest: RunningDigest) -> None:
+        """Releases the pieces of a file."""
+        while (begin := self.first(digest)) is not None:
+            if found := self.pop(digest, begin):
+                found[1]()
+
+
+class RunningDigest:
+    """The digest of a file, of which the first bytes count already; for any number of threads.
+
+    Args:
+        path: the unfinished file.
+        blocks: which of its blocks are there.
+        algorithm: of the digest.
+        held: where pieces wait that came too early.
+    """
+
+    def __init__(self, path: Path, blocks: Blocks, algorithm: str, held: Held) -> None:
+        self._path, self._blocks, self._held = path, blocks, held
+        self._algorithm = algorithm
+        self._lock = world.lock()
+        self._end = 0  # of the bytes that count
+        self._is_left = False  # the rest is read when the file is whole
+
+    def add(self, begin: int, data: memoryview, release: Callable[[], None] | None = None) -> None:
+        """Adds a piece that was written, whose blocks count as present.
+
+        Args:
+            begin, data: the piece.
+            release: called once `data` is not used any more; without it, `data` is not used after this returns.
+        """
+        with self._lock, suppress(OSError):  # which is raised by `whole`
+            if not self._is_left and begin >= self._end:
+                if self._reaches(begin):
+                    self._count(data)
+                    self._count_held()
+                elif release and not self._is_left:
+                    self._held.put(self, begin, data, release)
+                    return
+        if release:
+            release()
+
+    def end(self) -> None:
+        """Releases what is held, and holds nothing more."""
+        with self._lock:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Leaves what does not count yet until the file is whole."""
+        self._is_left = True
+        self._held.drop(self)
+
+    def whole(self) -> str:
+        """Returns `algorithm:hex` of the whole file; raises StorageError if it cannot be read."""
+        with self._lock, files.storage_errors("read", self._path):
+            self._count_held()
+            self._read_up_to(self._blocks.num_bytes)
+            self._leave()
+            return f"{self._algorithm}:{self._hash.hexdigest()}"
+
+    @cached_property
+    def _hash(self) -> files.Hash:
+        return files.new_hash(self._algorithm)
+
+    def _count(self, data: memoryview) -> None:
+        self._hash.update(data)
+        self._end += len(data)
+
+    def _count_held(self) -> None:
+        """Counts the held pieces, as far as all bytes before them are there."""
+        while (first := self._held.first(self)) is not None and self._reaches(first):
+            if found := self._held.pop(self, first):
+                if first == self._end:  # else it was read from the file
+                    self._count(found[0])
+                found[1]()
+
+    def _reaches(self, begin: int) -> bool:
+        """Returns whether all bytes before `begin` count, after reading those that are in the file already."""
+        if begin > self._end and self._blocks.has(self._end, begin):
+            if begin - self._end > _MOST_GAP:
+                self._leave()
+                return False
+            self._read_up_to(begin)
+        return begin <= self._end
+
+    def _read_up_to(self, end: int) -> None:
+        """Counts the bytes of the file up to `end`, or to its own end if it has shrunk; raises OSError."""
+        if self._end >= end:
+            return
+        buffer = memoryview(bytearray(min(_READ_BYTES, end - self._end)))
+        with opened(self._path, os.O_RDONLY) as descriptor:
+            while count := world.preadv(descriptor, [buffer[: end - self._end]], self._end):
+                self._count(buffer[:count])

@@ -1,0 +1,81 @@
+"""Completing a copy that all nodes see, as `stripe` makes it: the nodes fill it together, each its share first.
+
+Then a node goes through the other shares. It waits for a share whose node works, and copies a share whose node died or
+never came. So the copy is complete when the first node returns, whichever node was lost meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from dlio.errors import StorageError
+from dlio.locking.claim import claimed
+from dlio.stage.copies.base_folder import check_names
+from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.live_folder import LiveFolder
+from dlio.stage.copies.ownership import check_safe, choosing_again, folder_for_us, open_for_us
+from dlio.stage.engine.complete import fill
+from dlio.stage.engine.store import Create
+from dlio.stage.job import Job, Outcome, all_files
+from dlio.stage.planning import striping
+from dlio.stage.planning.plan import Plan
+from dlio.stage.planning.striping import Layout
+from dlio.stage.strategies import LayingOut, Strategy
+
+
+def complete_shared(job: Job, strategy: Strategy) -> Outcome:
+    """Returns the staged data set in a folder that all nodes see.
+
+    Args:
+        job: the source and the destination.
+        strategy: gives the share of each node.
+
+    Raises:
+        DlioError: as `dlio.stage.engine.complete.complete`, or a layout is refused.
+    """
+    return choosing_again(partial(_complete, job, strategy))
+
+
+def _complete(job: Job, strategy: Strategy) -> Outcome:
+    """Returns as `complete_shared`; raises TakenError if another user has taken the folder."""
+    check_names(job.manifest)
+    whole = folder_for_us(job.dest, strategy.copy_name(job), all_files(job.manifest))
+    staged = replace(job.manifest, root=whole.path)
+    if whole.holds(all_files(job.manifest)):
+        check_safe(whole)
+        return Outcome(staged)
+    open_for_us(whole)
+    laid_out = strategy.layouts(job) if isinstance(strategy, LayingOut) else {}
+    create = (lambda path, file: striping.create(path, laid_out[file.name])) if laid_out else None
+    node, nodes = job.topology.node_rank or 0, job.topology.num_nodes or 1
+    done = []
+    for share in ((node + step) % nodes for step in range(nodes)):
+        plan = strategy.plan(replace(job, topology=replace(job.topology, node_rank=share, num_nodes=nodes)))
+        done.append(_copy_share(job, replace(whole, share=f"{share}of{nodes}"), plan, create))
+    _check_layouts(whole.path, laid_out)
+    with claimed(whole.claims / "manifest", whole.is_published) as claim:
+        if claim is not None:
+            for share in range(nodes):
+                LiveFolder(replace(whole, share=f"{share}of{nodes}")).remove_unfinished()  # of killed nodes
+            whole.finish(job.manifest, [file.name for file in all_files(job.manifest)], job.access(None))
+    check_safe(whole)
+    return Outcome(staged, sum(each.source_bytes for each in done), sum(each.copied_bytes for each in done))
+
+
+def _copy_share(job: Job, folder: StagedFolder, plan: Plan, create: Create | None) -> Outcome:
+    """Copies one share, or waits for the node that copies it."""
+    with claimed(folder.claims, lambda: not folder.missing(plan.wanted)) as claim:
+        return Outcome(job.manifest) if claim is None else fill(job, plan, folder, claim, lambda: None, create=create)
+
+
+def _check_layouts(root: Path, laid_out: Mapping[str, Layout]) -> None:
+    """Raises StorageError if a file is not on the target that it was assigned to."""
+    for name, wanted in laid_out.items():
+        if wanted.first is None:
+            continue
+        found = striping.layout_of(root / name)
+        if (found.count, found.size, found.first) != (wanted.count, wanted.size, wanted.first):
+            raise StorageError(f"{root / name} was laid out as {found}, not {wanted}: stage without --ost-per-rank")

@@ -1,0 +1,298 @@
+"""The files that a node keeps: under their final names once their digests are right, until then with their blocks.
+
+A process continues what a dead one has left: the blocks say what is there, and the digest verifies it in the end. A
+small file has no blocks: it is written, verified and named at once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlio.cached import cached_property
+from dlio.dataset.manifest import File
+from dlio.errors import DigestError, StorageError
+from dlio.io import files, trace, world
+from dlio.stage.copies.access import Access
+from dlio.stage.copies.blocks import Blocks
+from dlio.stage.copies.live_folder import FILES, SMALL_BYTES, LiveFolder
+from dlio.stage.engine.failures import FULL, FullError
+from dlio.stage.engine.running_digest import Held, RunningDigest
+from dlio.stage.engine.writing import PAGE_BYTES, check_last, is_hole, opened, with_folder, write_range
+from dlio.stage.protocol.wire import Span
+
+#: Makes an unfinished file before its first byte.
+Create = Callable[[Path, File], None]
+
+
+@dataclass(slots=True)
+class _Begun:
+    """An unfinished file; a sparse one has zeros where nothing was written, and `last_bytes` are what was written."""
+
+    blocks: Blocks
+    digest: RunningDigest
+    is_sparse: bool
+    last_bytes: bytes = b""
+
+
+class Store:
+    """The kept files, by their numbers; for any number of threads.
+
+    Args:
+        live: the live folder.
+        listed: all files of the data set, in the order of the manifest.
+        kept: the numbers of the files that this node keeps.
+        lacking: those of them that have no final name, or are damaged.
+        access: returns who may read a finished file.
+        source_name: returns the name of a file at the source, for messages.
+        create: makes an unfinished file; None for a plain file.
+        report: called with the bytes written since the last call, never from two threads at once.
+
+    Attributes:
+        written_bytes: written so far, holes included.
+    """
+
+    def __init__(
+        self,
+        live: LiveFolder,
+        listed: Sequence[File],
+        kept: Collection[int],
+        lacking: Collection[int],
+        access: Callable[[File], Access],
+        source_name: Callable[[int], str] = str,
+        create: Create | None = None,
+        report: Callable[[int], None] | None = None,
+    ) -> None:
+        self.listed = listed
+        self._live, self._access, self._source_name = live, access, source_name
+        self._create, self._report = create, report
+        self._files, self._kept = live.path / FILES, kept
+        self._lock, self._counting = world.lock(), world.lock()
+        self._begun: dict[int, _Begun] = {}
+        self._held = Held()
+        self._finished = set(kept).difference(lacking)
+        self.written_bytes = 0
+        self._finished_bytes = sum(listed[number].num_bytes for number in self._finished)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._kept
+
+    @cached_property
+    def num_bytes(self) -> int:
+        """The size of all kept files."""
+        return sum(self.listed[number].num_bytes for number in self._kept)
+
+    @property
+    def present_bytes(self) -> int:
+        """The bytes of them that are there."""
+        with self._lock:
+            begun, finished = list(self._begun.values()), self._finished_bytes
+        return finished + sum(each.blocks.present_bytes for each in begun)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all kept files have their final names."""
+        return len(self._finished) == len(self._kept)
+
+    def is_finished(self, number: int) -> bool:
+        """Returns whether a file has its final name."""
+        return number in self._finished
+
+    def missing(self, number: int, spans: Sequence[Span]) -> list[Span]:
+        """Returns what is missing of the spans of a kept file, rounded out to blocks; all of a small file.
+
+        Raises:
+            FullError: there is no room for the file.
+            StorageError: the file cannot be made.
+        """
+        if self._is_small(number):
+            return [] if self.is_whole(number) else [(0, self.listed[number].num_bytes)]
+        begun = self._unfinished(number)
+        return begun.blocks.missing_of(spans) if begun else []
+
+    def write(self, number: int, begin: int, data: memoryview, release: Callable[[], None] | None = None) -> None:
+        """Writes a span, then notes that it is there.
+
+        Args:
+            number, begin, data: the file, and the span.
+            release: called once `data` is not used any more, unless this raises. With it, the span is written past the
+                page cache, and its memory may be used for the digest of the file after this has returned.
+
+        Raises:
+            DigestError: a small file is not what its digest says.
+            StorageError: the file system refused.
+        """
+        path = self._path(number)
+        with files.storage_errors("write", path), trace.span("write copy", "stage", path.name):
+            if self._is_small(number):
+                self._write_small(number, path, data)
+            elif begun := self._unfinished(number):
+                self._write_range(begun, path, begin, data, is_cached=release is None)
+                self._count(len(data))
+                begun.digest.add(begin, data, release)
+                return
+        if release:
+            release()
+
+    def _write_range(self, begun: _Begun, path: Path, begin: int, data: memoryview, *, is_cached: bool) -> None:
+        if not (begun.is_sparse and is_hole(data)):
+            try:
+                write_range(path, begin, data, is_cached=is_cached)
+            except OSError:
+                begun.is_sparse = False  # a part of it may be written
+                raise
+        begun.blocks.set(begin, begin + len(data))
+        if begin + len(data) == begun.blocks.num_bytes:
+            begun.last_bytes = bytes(data[-PAGE_BYTES:])
+
+    def _count(self, num_bytes: int) -> None:
+        with self._counting:
+            self.written_bytes += num_bytes
+            if self._report:
+                self._report(num_bytes)
+
+    def _write_small(self, number: int, path: Path, data: memoryview) -> None:
+        """Writes, verifies and names a whole small file; raises DigestError, StorageError, OSError."""
+        if self.is_finished(number):
+            return
+        file = self.listed[number]
+        running = files.new_hash(algorithm := file.digest.partition(":")[0])
+        running.update(data)
+        self._check(number, f"{algorithm}:{running.hexdigest()}")
+        with self._made(path, file) as descriptor:
+            files.write_all(descriptor, 0, data)
+            files.sync_written(descriptor)
+            files.check_length(path, descriptor, file.num_bytes)
+        self._name(number)
+        self._count(file.num_bytes)
+
+    def _check(self, number: int, found: str) -> None:
+        """Compares the digest of a file with the expected one; raises DigestError."""
+        file = self.listed[number]
+        if found != file.digest:
+            name = self._source_name(number)
+            raise DigestError(f"{name} is damaged: expected the digest {file.digest}, found {found}: pack it again")
+
+    def clear(self, number: int, spans: Sequence[Span]) -> None:
+        """Notes that spans are not there, unless the file is finished, and so verified."""
+        if not self._is_small(number) and (begun := self._unfinished(number)):
+            begun.is_sparse = False
+            for begin, end in spans:
+                begun.blocks.clear(begin, end)
+            begun.digest.end()
+            begun.digest = self._digest(number, begun.blocks)
+
+    def is_whole(self, number: int) -> bool:
+        """Returns whether all bytes of a file are there."""
+        if self._is_small(number):
+            return number in self._finished or not self.listed[number].num_bytes
+        begun = self._unfinished(number)
+        return begun is None or begun.blocks.is_whole
+
+    def finish(self, number: int) -> None:
+        """Compares the digest of a whole file, and gives it its final name.
+
+        Raises:
+            DigestError: it is not what its digest says.
+            StorageError: the file system refused.
+        """
+        if self._is_small(number):
+            self.write(number, 0, memoryview(b""))
+        elif begun := self._unfinished(number):
+            file, path = self.listed[number], self._path(number)
+            self._check(number, begun.digest.whole())
+            try:
+                with files.storage_errors("sync", path), opened(path, os.O_RDONLY) as descriptor:
+                    world.fsync(descriptor)
+                    check_last(path, descriptor, file.num_bytes, begun.last_bytes)
+            except StorageError:  # its pages count as clean now, so a second sync would bring nothing to the disk
+                self.clear(number, [(0, file.num_bytes)])
+                raise
+            self._name(number)
+            begun.blocks.close()
+            self._live.blocks(file).unlink(missing_ok=True)
+
+    def _name(self, number: int) -> None:
+        """Gives a file its final name, and others access to it; raises StorageError."""
+        file, path = self.listed[number], self._path(number)
+        final, access = self._live.staged.path / file.name, self._access(file)
+        with files.storage_errors("publish", final):
+            access.give_file(path)
+            with_folder(final, lambda: world.replace(path, final))
+        with self._lock:
+            self._finished.add(number)
+            self._finished_bytes += file.num_bytes
+            self._begun.pop(number, None)  # unmapped once no thread looks at it any more
+
+    @contextmanager
+    def opened(self, number: int) -> Iterator[int]:
+        """Yields a descriptor to read a kept file from, be it finished or not; raises StorageError."""
+        path = self._path(number)
+        with files.storage_errors("read", path):
+            if number not in self._finished:
+                with suppress(FileNotFoundError), opened(path, os.O_RDONLY) as descriptor:  # finished just now
+                    yield descriptor
+                    return
+            with opened(self._live.staged.path / self.listed[number].name, os.O_RDONLY) as descriptor:
+                yield descriptor
+
+    def close(self) -> None:
+        """Closes the blocks of unfinished files; nothing else may be called at the same time or later."""
+        for begun in self._begun.values():
+            begun.blocks.close()
+
+    def _path(self, number: int) -> Path:
+        return self._files / self.listed[number].name
+
+    def _is_small(self, number: int) -> bool:
+        return self.listed[number].num_bytes <= SMALL_BYTES
+
+    def _digest(self, number: int, blocks: Blocks) -> RunningDigest:
+        algorithm = self.listed[number].digest.partition(":")[0]
+        return RunningDigest(self._path(number), blocks, algorithm, self._held)
+
+    def _unfinished(self, number: int) -> _Begun | None:
+        """Returns a file, made or gone on with at the first use; None if it is finished."""
+        with self._lock:
+            if number in self._finished:
+                return None
+            if number not in self._begun:
+                try:
+                    blocks, is_new = self._begin(number)
+                    self._begun[number] = _Begun(blocks, self._digest(number, blocks), is_new)
+                except StorageError as error:
+                    if error.errno in FULL:
+                        raise FullError(error.errno, error.strerror) from error
+                    raise
+            return self._begun[number]
+
+    def _begin(self, number: int) -> tuple[Blocks, bool]:
+        """Returns the blocks of a file, and whether it is new."""
+        file, path, bits = self.listed[number], self._path(number), self._live.blocks(self.listed[number])
+        with files.storage_errors("create", path):
+            if path.is_file() and path.stat().st_size == file.num_bytes and not path.is_symlink():
+                with suppress(StorageError):
+                    return Blocks.open(bits, file.num_bytes, is_writable=True), False
+            path.unlink(missing_ok=True)
+            aside = path.with_name(f"{path.name}.new")
+            with self._made(aside, file) as descriptor:
+                os.ftruncate(descriptor, file.num_bytes)
+            blocks = Blocks.create(bits, file.num_bytes)
+            try:
+                world.replace(aside, path)  # readers see it with its size and its blocks
+            except OSError:
+                blocks.close()
+                raise
+            return blocks, True
+
+    def _made(self, path: Path, file: File) -> AbstractContextManager[int]:
+        """Returns an empty file that is open, made or emptied; raises StorageError, OSError."""
+        if self._create is None:
+            return with_folder(path, lambda: opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
+        if not path.is_file():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._create(path, file)
+        return opened(path, os.O_WRONLY | os.O_TRUNC)

@@ -1,0 +1,87 @@
+"""Who waits for which file, and how much may be fetched meanwhile for which nobody waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dlio.io import world
+from dlio.stage.copies.blocks import BLOCK_BYTES
+from dlio.stage.engine.writing import MOST_BYTES
+
+_QUIET_SECONDS = 0.5  # since something was urgent
+_BURST_SECONDS = 3.0  # in which a loader that begins gets nearly all
+# pieces at a time, and their bytes; the first of an agent that has just started, for a loader that comes next
+_OPENING, _QUIET, _BUSY, _BURST = (2, 512 << 10), (4, MOST_BYTES), (4, 512 << 10), (1, 128 << 10)
+_OPENING_SECONDS = 0.02  # for which such a loader may have to wait for one of them
+
+
+class Waiters:
+    """Wakes those who wait for a file; one condition for all would wake everybody for each piece. For any thread."""
+
+    def __init__(self) -> None:
+        self._lock = world.lock()
+        self._events: dict[int, list[world.Event]] = {}
+
+    @contextmanager
+    def news(self, number: int) -> Iterator[world.Event]:
+        """Yields an event that is set whenever something of a file was fetched, or failed."""
+        event = world.event()
+        with self._lock:
+            self._events.setdefault(number, []).append(event)
+        try:
+            yield event
+        finally:
+            with self._lock:
+                self._events[number].remove(event)
+                if not self._events[number]:
+                    del self._events[number]
+
+    def wake(self, number: int) -> None:
+        """Wakes those who wait for a file."""
+        with self._lock:
+            for event in self._events.get(number, ()):
+                event.set()
+
+    def wake_all(self) -> None:
+        """Wakes all who wait."""
+        with self._lock:
+            for number in self._events:
+                for event in self._events[number]:
+                    event.set()
+
+
+class Room:
+    """How much is fetched without a waiting reader: urgent pieces come after it, so less while much is urgent.
+
+    Args:
+        hurried: pieces at a time while nothing is urgent, if somebody waits for all files; else 0.
+    """
+
+    def __init__(self, hurried: int = 0) -> None:
+        self._hurried = hurried
+        self._urgent_at = self._burst_began = 0.0
+        self._began = world.monotonic()
+
+    def note_urgent(self) -> None:
+        """Counts a reader that waits."""
+        now = world.monotonic()
+        if now - self._urgent_at > _QUIET_SECONDS:
+            self._burst_began = now
+        self._urgent_at = now
+
+    def now(self, rate: float) -> tuple[int, int]:
+        """Returns the pieces at a time, and the bytes of each.
+
+        Args:
+            rate: bytes a second of the latest piece.
+        """
+        now = world.monotonic()
+        if now - self._urgent_at <= _QUIET_SECONDS:
+            return _BURST if now - self._burst_began < _BURST_SECONDS else _BUSY
+        if self._hurried:
+            return self._hurried, MOST_BYTES
+        soon = int(rate * _OPENING_SECONDS)
+        if soon >= MOST_BYTES or now - self._began > _BURST_SECONDS:
+            return _QUIET
+        return _OPENING[0], max(_OPENING[1], soon - soon % BLOCK_BYTES)

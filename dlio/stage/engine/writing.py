@@ -1,0 +1,104 @@
+"""Memory for pieces, and their way into an unfinished file: past the page cache, or through it.
+
+What nobody reads soon goes past the cache (O_DIRECT). Finding pages for it costs a node more than all else that it does
+(benchmarks/NOTES.md), and the pages would replace what the training reads. It takes whole pages of page-aligned memory,
+so the rest of a file's last page goes through the cache.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from dlio.errors import StorageError
+from dlio.io import files, world
+
+MOST_BYTES = 4 << 20  # of a piece
+PAGE_BYTES = mmap.PAGESIZE
+T = TypeVar("T")
+
+
+class Buffers:
+    """Page-aligned memory for one piece each, used again; for any number of threads."""
+
+    def __init__(self) -> None:
+        self._free: list[memoryview] = []  # the last used first: the system has found its pages
+
+    def take(self) -> memoryview:
+        """Returns memory that nobody else uses until it is given back."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return memoryview(mmap.mmap(-1, MOST_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+
+    def give_back(self, buffer: memoryview) -> None:
+        """Has memory used again."""
+        self._free.append(buffer)
+
+
+def write_range(path: Path, begin: int, data: memoryview, *, is_cached: bool) -> None:
+    """Writes a range of an unfinished file, through the page cache or, where the file system can, past it.
+
+    Raises:
+        OSError: the file system refused; a link is not followed.
+    """
+    past = 0 if is_cached or begin % PAGE_BYTES else len(data) - len(data) % PAGE_BYTES
+    if past and not _write_past_cache(path, begin, data[:past]):
+        past = 0
+    if past < len(data):
+        with opened(path, os.O_WRONLY) as descriptor:
+            files.write_all(descriptor, begin + past, data[past:])
+
+
+def _write_past_cache(path: Path, begin: int, data: memoryview) -> bool:
+    """Writes whole pages, and returns whether the file system can; raises OSError."""
+    try:
+        with opened(path, os.O_WRONLY | os.O_DIRECT) as descriptor:
+            files.write_all(descriptor, begin, data)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return False
+    return True
+
+
+def opened(path: Path, flags: int) -> AbstractContextManager[int]:
+    """Opens a file of the live folder, but no link, and closes it when the context is left; raises OSError."""
+    return _closing(world.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+
+
+@contextmanager
+def _closing(descriptor: int) -> Iterator[int]:
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def check_last(path: Path, descriptor: int, num_bytes: int, written: bytes) -> None:
+    """Compares the end of a synced file, as it is on the disk, with what was written; raises StorageError, OSError."""
+    begin = num_bytes - len(written)
+    os.posix_fadvise(descriptor, begin, 0, os.POSIX_FADV_DONTNEED)
+    files.check_length(path, descriptor, num_bytes)
+    if world.pread(descriptor, len(written), begin) != written:
+        problem = f"{path} has lost bytes at its end that were written and acknowledged"
+        raise StorageError(errno.EIO, f"{problem}: its file system loses data; check the disk, or use another folder")
+
+
+def with_folder(path: Path, make: Callable[[], T]) -> T:
+    """Returns what `make` returns, which makes `path`; makes its folder if that is missing."""
+    try:
+        return make()
+    except FileNotFoundError:  # rather than to look each time: that takes as long as the rest
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return make()
+
+
+def is_hole(data: memoryview) -> bool:
+    """Returns whether data is zeros only."""
+    return not data[0] and not data[-1] and data.tobytes() == bytes(len(data))

@@ -1,0 +1,6 @@
+"""How the nodes of a job find each other, and which of them are there.
+
+meeting      this node's part
+folder       by a folder that all nodes see
+introduced   by each other's addresses, which MPI has told them (mpi)
+"""

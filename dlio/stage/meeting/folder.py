@@ -1,0 +1,300 @@
+"""A folder that all nodes see, in which they meet: made, held open, and removed, in a place that users may share.
+
+    $DLIO_MEET/dlio-meet-<user id>/<job>-<content id>/     by default below ~/.local/state/dlio
+        token                          of the job; the first that writes it wins
+        node-<rank>of<nodes>.json      where a node listens, how far it is; its modification time is a sign of life
+        rank-<rank>of<size>.json       the machine of a process, if the launcher does not number the nodes
+
+Two jobs of one name, as outside a scheduler, do not meet if they have other numbers of nodes. Nobody else can replace
+$DLIO_MEET, or it is not used. What lies below is reached by descriptor, follows no link, and is this user's alone: so
+nothing is written or removed elsewhere, even if the modes of these folders change later.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import weakref
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from dlio.cluster import liveness
+from dlio.errors import LauncherError, StorageError, UsageError
+from dlio.io import files, world
+from dlio.io.ground import check_ground
+from dlio.io.open_folder import OpenFolder
+from dlio.locking.owner import Owner
+from dlio.stage.copies import lease
+from dlio.stage.meeting.meeting import JOIN_SECONDS, LATE_SECONDS, Peer
+from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener
+
+MEET, TOKEN = "DLIO_MEET", "token"
+SHOWN = ".shown"
+_MEETINGS = "dlio-meet"  # with the user's id, below a folder that may be shared with other users
+_CONTENT = 32  # characters of a content id
+_FORGOTTEN_SECONDS, _POLL_SECONDS = 7 * 86400, 0.05
+_SILENT_SECONDS = 3600  # of an agent on another machine
+_NODE, _RANK = (re.compile(rf"{each}-([0-9]+)of([0-9]+)\.json") for each in ("node", "rank"))
+_UNFINISHED = re.compile(rf"\.({TOKEN}|(node|rank)-[0-9]+of[0-9]+\.json)\.[0-9a-f]+")
+
+_log = logging.getLogger(__name__)
+
+
+class MeetingFolder:
+    """Where a node tells the others of itself, in files; a `Place`.
+
+    Args:
+        path: the folder, as `meeting_folder` names it.
+        node: this node's rank.
+        num_nodes: of the job; or its processes, if each is told of.
+        all_come: whether the folder stays until all have come; else it is removed with the last that is there.
+
+    Raises:
+        StorageError: the folder cannot be made, or is open to other users.
+    """
+
+    is_joined_by_others = True
+
+    def __init__(self, path: Path, node: int, num_nodes: int, *, all_come: bool = True) -> None:
+        self.path, self._node, self._num_nodes, self._all_come = path, node, num_nodes, all_come
+        self._name, self._own = f"node-%dof{num_nodes}.json", f"node-{node}of{num_nodes}.json"
+        self._came = 0  # when this node first told something, by the file system's clock
+        self._left: set[int] = set()
+        self._folder = open_meeting(self.path)
+        self._coming = f".{TOKEN}.{world.random_bytes(8).hex()}"
+        self._close = weakref.finalize(self, _close, self._folder, self._coming, all_come)
+        self.token = self._token()
+
+    def _token(self) -> bytes:
+        """Returns the job's token, made if this node is the first; its draft says that this node is coming."""
+        path = self.path / TOKEN
+        with files.storage_errors("write", path):
+            self._folder.write_new(self._coming, world.random_bytes(TOKEN_BYTES), 0o600)
+            with suppress(FileExistsError):
+                self._folder.link(self._coming, TOKEN)
+            data, status = self._folder.read(TOKEN)
+        if status.st_uid != os.geteuid() or status.st_mode & 0o077 or len(data) != TOKEN_BYTES:
+            raise StorageError(f"{path} holds no token that only you may read: remove {self.path}")
+        return data
+
+    def listener(self, content: str) -> TcpListener:
+        """Returns where this node listens; see `Place`."""
+        return TcpListener(world.address(), self.token, content)
+
+    def tell(self, peer: Peer) -> None:
+        """Writes this node's file; see `Place`."""
+        with files.storage_errors("write", self.path):
+            self._folder.publish(self._own, json.dumps(peer.to_json()).encode())
+            if not self._came:
+                self._came = self._folder.read(self._own)[1].st_mtime_ns
+                with suppress(FileNotFoundError):
+                    self._folder.unlink(self._coming)
+
+    def look(self, node: int) -> tuple[Peer, object] | None:
+        """Returns what a node's file says, and when it was written; see `Place`."""
+        self._left.discard(node)
+        try:
+            data, status = self._folder.read(self._name % node)
+            peer = Peer.from_json(node, json.loads(data))
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+        if status.st_uid != os.geteuid():
+            return None
+        if peer.has_left:
+            if not self._came or status.st_mtime_ns < self._came - JOIN_SECONDS * 1e9:
+                return None  # in an earlier run of this job
+            self._left.add(node)
+        return peer, status.st_mtime_ns
+
+    def heard(self, node: int) -> None:
+        """Does nothing: the node has written it; see `Place`."""
+
+    def has_gone(self, node: int) -> bool:
+        """Returns whether a node has said that it has left; see `Place`."""
+        return node in self._left
+
+    def nodes(self) -> list[int]:
+        """Returns the ranks of this job's nodes that have a file here; raises StorageError."""
+        with files.storage_errors("read", self.path):
+            names = self._folder.names()
+        return sorted(int(each[1]) for each in map(_NODE.fullmatch, names) if each and int(each[2]) == self._num_nodes)
+
+    def leave(self, last: Peer | None) -> None:
+        """Leaves a last word for nodes that come late, or nothing; removes the folder if all have left; see `Place`."""
+        with suppress(OSError):
+            with suppress(FileNotFoundError):
+                self._folder.unlink(self._coming)
+            if not self._is_of_another():
+                with suppress(FileNotFoundError):
+                    if last is None:
+                        self._folder.unlink(self._own)
+                    else:
+                        self._folder.publish(self._own, json.dumps(replace(last, has_left=True).to_json()).encode())
+            _remove_if_left(self._folder, all_come=self._all_come and last is not None)
+        self._close()
+
+    def _is_of_another(self) -> bool:
+        """Returns whether this node's file is that of another process at work: two jobs may stage the same at once."""
+        with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+            found = Peer.from_json(self._node, json.loads(self._folder.read(self._own)[0]))
+            return not found.has_left and found.owner != Owner.current() and found.owner.is_alive() is True
+        return False
+
+    def machines(self, machine: str) -> list[str]:
+        """Returns the machine of each of the job's processes, after waiting until all have come.
+
+        Raises:
+            LauncherError: some do not come within `liveness.ARRIVAL_SECONDS`.
+            StorageError: the folder cannot be written.
+        """
+        name, deadline = f"rank-%dof{self._num_nodes}.json", world.monotonic() + liveness.ARRIVAL_SECONDS
+        with files.storage_errors("write", self.path):
+            self._folder.publish(name % self._node, json.dumps(machine).encode(), 0o600)
+            oldest = self._folder.read(name % self._node)[1].st_mtime - liveness.ARRIVAL_SECONDS
+        found = dict[int, str]()
+        while absent := [each for each in range(self._num_nodes) if each not in found]:
+            if world.monotonic() > deadline:
+                raise LauncherError(
+                    f"ranks {absent} of {self._num_nodes} did not come to {self.path} within "
+                    f"{liveness.ARRIVAL_SECONDS:g} s: start dlio stage in every process, and name a folder that all "
+                    f"nodes see in {MEET}"
+                )
+            for each in absent:
+                with suppress(OSError, ValueError, RecursionError):
+                    data, status = self._folder.read(name % each)
+                    if status.st_uid == os.geteuid() and status.st_mtime >= oldest:  # else of a job that was killed
+                        found[each] = str(json.loads(data))
+            world.sleep(_POLL_SECONDS * (len(found) < self._num_nodes))
+        return [found[each] for each in range(self._num_nodes)]
+
+
+def meeting_folder(content: str, job: str = "", kind: str = "") -> Path:
+    """Returns the meeting folder of a job, by default of this one, and a data set.
+
+    Nodes that only show each other how far they are have one of their own, whose `kind` is SHOWN.
+
+    Raises:
+        UsageError: DLIO_MEET is not set, and this user has no home.
+    """
+    try:
+        base = os.environ.get(MEET) or Path.home() / ".local" / "state" / "dlio"
+    except RuntimeError as error:
+        raise UsageError(f"this user has no home: name a folder that all nodes see in {MEET}") from error
+    run = os.environ.get("TORCHELASTIC_RUN_ID") or os.environ.get("MASTER_ADDR", "local")
+    name = f"{(job or lease.job_name() or run).replace('/', '_')}{kind}-{content}"
+    return Path(base).absolute() / f"{_MEETINGS}-{os.geteuid()}" / name
+
+
+def open_meeting(path: Path) -> OpenFolder:
+    """Returns a meeting folder, made if it is missing and held open, after removing those of jobs that ended long ago.
+
+    Raises:
+        StorageError: it cannot be made, other users can read or replace it, or it is another user's.
+    """
+    base = path.parent.parent
+    with files.storage_errors("create", base):
+        base.mkdir(parents=True, exist_ok=True)
+    check_ground(base)
+    with files.storage_errors("create", path), OpenFolder.at(base) as opened:
+        opened.make(path.parent.name, 0o700).close()
+        with _own(opened, path.parent.name, 0o022) as around:  # whoever can write there could replace the meeting
+            _forget_old(around)
+            around.make(path.name, 0o700).close()
+            return _own(around, path.name, 0o077)
+
+
+def _own(around: OpenFolder, name: str, forbidden: int) -> OpenFolder:
+    """Returns a folder, held open; raises StorageError if another user owns it, or has one of the forbidden bits."""
+    found = around.below(name)
+    if found.owner != os.geteuid() or found.status.st_mode & forbidden:
+        found.close()
+        raise StorageError(f"{found.path} is not this user's alone: name another folder in {MEET}")
+    return found
+
+
+def forget(job: str) -> None:
+    """Removes what dead agents of a job, and of jobs that ended long ago, have left in meetings of this user."""
+    try:
+        path = meeting_folder("", job)
+        check_ground(path.parent.parent)
+        with OpenFolder.at(path.parent.parent) as opened, _own(opened, path.parent.name, 0o022) as around:
+            _forget_old(around)
+            for meeting in _meetings(around):
+                if meeting.path.name[:-_CONTENT] in (path.name, f"{path.name[:-1]}{SHOWN}-"):
+                    with suppress(OSError):
+                        _leave_for_the_dead(meeting)
+    except StorageError as error:
+        _log.warning("meetings of earlier agents are left: %s", error.text)
+    except (UsageError, OSError):  # none was ever made
+        return
+
+
+def _leave_for_the_dead(meeting: OpenFolder) -> None:
+    """Removes the files of nodes whose agents are dead, and the folder with the last; raises OSError."""
+    for name in filter(_NODE.fullmatch, meeting.names()):
+        with suppress(ValueError, KeyError, TypeError, RecursionError):
+            data, status = meeting.read(name)
+            is_silent = world.wall() - status.st_mtime > _SILENT_SECONDS
+            if is_silent or Owner.from_json(json.loads(data)["owner"]).is_alive() is False:
+                meeting.unlink(name)
+    _remove_if_left(meeting)
+
+
+def _close(meeting: OpenFolder, coming: str, all_come: bool) -> None:
+    """Closes a meeting; a process that has told nothing is not coming any more."""
+    with suppress(OSError):
+        meeting.unlink(coming)
+        if all_come:
+            _remove_if_left(meeting, all_come=True)
+    meeting.close()
+
+
+def _remove_if_left(meeting: OpenFolder, *, all_come: bool = False) -> None:
+    """Removes the folder if no node is there or coming, if `all_come` after those of each job; raises OSError."""
+    names = meeting.names()
+    nodes = list(filter(None, map(_NODE.fullmatch, names)))
+    came = Counter(int(node[2]) for node in nodes)
+    is_early = all_come and not (came and all(count >= num_nodes for num_nodes, count in came.items()))
+    drafts = filter(None, (meeting.look(name) for name in names if name.startswith(f".{TOKEN}.")))
+    is_coming = any(world.wall() - each.st_mtime < LATE_SECONDS for each in drafts)  # maybe of a job of the same name
+    if not (is_coming or is_early or any(_is_there(meeting, node[0]) for node in nodes)):
+        _remove(meeting)
+
+
+def _is_there(meeting: OpenFolder, name: str) -> bool:
+    """Returns whether a node has not said that it has left; raises OSError."""
+    with suppress(FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
+        return not json.loads(meeting.read(name)[0])["has_left"]
+    return False
+
+
+def _remove(meeting: OpenFolder) -> None:
+    """Removes a meeting folder, but nothing that is not a meeting's; raises OSError if something else is in it."""
+    for name in meeting.names():
+        if name == TOKEN or any(each.fullmatch(name) for each in (_NODE, _RANK, _UNFINISHED)):
+            with suppress(FileNotFoundError):
+                meeting.unlink(name)
+    with meeting.below("..") as around:
+        around.rmdir(meeting.path.name)
+
+
+def _forget_old(around: OpenFolder) -> None:
+    """Removes the meeting folders of this user's jobs that ended long ago without removing them."""
+    for meeting in _meetings(around):
+        with suppress(OSError):
+            if world.wall() - meeting.status.st_mtime > _FORGOTTEN_SECONDS:
+                _remove(meeting)
+
+
+def _meetings(around: OpenFolder) -> Iterator[OpenFolder]:
+    """Yields this user's meeting folders, each open until the next."""
+    for name in around.names():
+        if re.search(rf"-[0-9a-f]{{{_CONTENT}}}\Z", name):
+            with suppress(OSError), around.below(name) as meeting:
+                if meeting.owner == os.geteuid():
+                    yield meeting

@@ -1,0 +1,158 @@
+"""Connections to an agent once both ends have verified each other, and how a client persists until it has one.
+
+Loaders of a node connect by a Unix socket (unix.py), other nodes by TCP (tcp.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dlio.errors import StorageError
+from dlio.io import world
+from dlio.stage.protocol import wire
+from dlio.stage.protocol.wire import Origin, Reply, Request, Status, WireError
+
+CLIENT_BYTES = 8  # that name a client on all of its connections
+_PAUSES = (0.01, 1.0)  # before the next attempt to connect: the first, twice as long each time, the longest
+
+_NODE = b"node"
+
+
+def node_client(node: int) -> bytes:
+    """Returns the name that the agent of a node has as a client."""
+    return _NODE + node.to_bytes(CLIENT_BYTES - len(_NODE), "little")
+
+
+def is_node(client: bytes) -> bool:
+    """Returns whether a client is another node's agent."""
+    return client.startswith(_NODE)
+
+
+def node_of(client: bytes) -> int:
+    """Returns the node whose agent a client is."""
+    return int.from_bytes(client[len(_NODE) :], "little")
+
+
+class RefusedError(WireError):
+    """The other end is not who it has to be."""
+
+
+class CutOffError(WireError):
+    """The other end had no room for the connection, and ended it before it was verified."""
+
+
+class AgentError(StorageError):
+    """An agent's own words on why it could not do what was asked."""
+
+
+class Connection:
+    """A client's connection to an agent; for one thread at a time.
+
+    Args:
+        peer: the socket, on which both ends have verified each other.
+    """
+
+    def __init__(self, peer: world.Socket) -> None:
+        self._peer = peer
+
+    def ask(self, request: Request, *, limit: int = 0, patience: float = float("inf")) -> Reply:
+        """Returns the head of the reply; `receive_into` is to take the body next.
+
+        Args:
+            request: what is asked.
+            limit: the bytes that the body may have.
+            patience: seconds to wait in all, though the server says that it is still at it.
+
+        Raises:
+            AgentError: the server could not do it; the connection can be used again.
+            WireError: the server does not follow the protocol.
+            OSError: the connection failed, or the server was silent for too long.
+        """
+        deadline = world.monotonic() + patience
+        wire.send_request(self._peer, request)
+        reply = wire.receive_reply(self._peer, limit)
+        while reply.status == Status.WAIT:
+            if world.monotonic() > deadline:
+                raise TimeoutError(f"no answer within {patience:g} s")
+            reply = wire.receive_reply(self._peer, limit)
+        if reply.status == Status.ERROR:
+            raise AgentError(wire.receive(self._peer, reply.length).decode(errors="replace"))
+        return reply
+
+    def read(self, request: Request, target: memoryview, patience: float = float("inf")) -> Origin | None:
+        """Fills `target`, as long as the request's ranges; returns None if the node does not have them.
+
+        Raises:
+            AgentError, WireError, OSError: as `ask`.
+        """
+        status, origin, length = self.ask(request, limit=len(target), patience=patience)
+        if status != Status.OK:
+            return None
+        if length != len(target):
+            raise WireError(f"{length:,} bytes were sent, {len(target):,} asked for")
+        self.receive_into(target)
+        return origin
+
+    def receive_into(self, target: memoryview) -> None:
+        """Fills `target` with the next bytes of a body; raises WireError or OSError if the connection fails."""
+        wire.receive_into(self._peer, target)
+
+    def close(self) -> None:
+        """Closes the connection; may be called twice."""
+        self._peer.close()
+
+
+def persist(attempt: Callable[[], world.Socket], name: str, seconds: float) -> Connection:
+    """Returns a connection, which is tried again, after growing pauses, while the server has no room for it.
+
+    Args:
+        attempt: returns a socket on which both ends have verified each other; raises CutOffError if there is no room.
+        name: of the server, for the error message.
+        seconds: for which it is tried again.
+
+    Raises:
+        TimeoutError: the server had no room in all that time; says how often it was tried.
+        RefusedError, OSError: as `attempt`.
+    """
+    deadline, (pause, longest), tries = world.monotonic() + seconds, _PAUSES, 0
+    while True:
+        tries += 1
+        try:
+            return Connection(attempt())
+        except CutOffError as error:
+            if world.monotonic() + pause > deadline:
+                raise TimeoutError(
+                    f"{name} ended each of {tries} connections within {seconds:g} s before they were verified: it has "
+                    "too many others"
+                ) from error
+        world.sleep(pause)
+        pause = min(2 * pause, longest)
+
+
+def exchange(peer: world.Socket, deadline: float, data: bytes, num_bytes: int) -> bytes:
+    """Sends bytes before a connection is verified, and returns the next `num_bytes` that the server sends.
+
+    Raises:
+        CutOffError: the server has ended the connection.
+        TimeoutError: the deadline has passed.
+    """
+    found = bytearray()
+    try:
+        peer.settimeout(_left(deadline))
+        peer.sendall(data)
+        while len(found) < num_bytes:
+            peer.settimeout(_left(deadline))
+            more = peer.recv(num_bytes - len(found))
+            if not more:
+                raise CutOffError("the connection was closed before it was verified")
+            found += more
+    except ConnectionError as error:  # a reset, by a server that had not read all of it
+        raise CutOffError(f"the connection was cut off before it was verified: {error.strerror}") from error
+    return bytes(found)
+
+
+def _left(deadline: float) -> float:
+    left = deadline - world.monotonic()
+    if left <= 0:
+        raise TimeoutError("the connection was not verified in time")
+    return left

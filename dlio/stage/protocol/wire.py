@@ -1,0 +1,228 @@
+"""The frames between an agent and its clients: loaders of its node, and the agents of other nodes.
+
+    request   magic, version, op, number of ranges, file number; then offset and length of each range
+    reply     magic, version, status, origin, length of the body; then the body
+
+Files are numbered in the order of the manifest, shard by shard. No path and no name crosses the wire. All lengths are
+bounded before anything is allocated. Numbers are little-endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from dlio.errors import StorageError
+from dlio.io import world
+
+CONNECT_SECONDS = 2.0  # to connect to a node and to prove the token
+PERSIST_SECONDS = 30.0  # in which a loader tries again to connect to an agent that has no room
+STALL_SECONDS = 10.0  # without a byte
+BEAT_SECONDS = 2.0  # between two signs that the answer takes longer
+SILENCE_SECONDS = 4.0  # of another node, or without room there: then the next one is asked
+LEAST_RATE = 1 << 20  # bytes a second: what comes more slowly is taken for stalled
+MAX_RANGES = 4096
+MAX_READ = 8 << 20  # bytes that one request reads
+MAX_TEXT = 4 << 10
+MAX_STAT = 64 << 10
+
+_MAGIC, _VERSION = b"dlio", 2
+_HEAD = struct.Struct("<4sBBHI")
+_RANGE = struct.Struct("<QQ")
+_REPLY = struct.Struct("<4sBBHQ")
+
+#: Where bytes of a file begin and end.
+Span = tuple[int, int]
+
+
+class Op(IntEnum):
+    """What is asked."""
+
+    NEED = 1  # make the ranges present on this node; no range: the whole file, under its final name
+    READ = 2  # send the ranges, wherever they are
+    ORDER = 3  # shards in the order of their first use; `file` is the position of the first of them
+    BAD = 4  # the ranges failed their checksums: fetch them again from the source
+    STAT = 5  # send how far the agent is, as JSON
+    SERVE = 6  # of an agent: send the ranges if this node keeps them, and read them from the source if it must
+    HELD = 7  # of an agent: send the ranges if they are here already
+    AHEAD = 8  # as SERVE, after all that readers wait for
+    PEER = 9  # of a node: send what it tells the others of itself, as JSON; `file` is 1 if the one that asks has all
+
+
+class Status(IntEnum):
+    """The kind of a reply."""
+
+    OK = 0
+    ELSEWHERE = 1  # this node does not keep the file
+    ERROR = 2  # the body is a text of at most MAX_TEXT bytes
+    WAIT = 3  # still at it; another reply follows
+
+
+class Origin(IntEnum):
+    """Where bytes came from: the farthest place of those of a request."""
+
+    DISK = 0
+    PEER = 1
+    SOURCE = 2
+
+
+class Reply(NamedTuple):
+    """The head of a reply; `length` bytes follow."""
+
+    status: Status
+    origin: Origin
+    length: int
+
+
+class WireError(StorageError):
+    """The other end does not follow the protocol, or was cut off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request.
+
+    Attributes:
+        op: what is asked.
+        file: the file's number.
+        spans: where the ranges begin and end; for ORDER the shards' numbers, each with an end of the same value.
+    """
+
+    op: Op
+    file: int = 0
+    spans: tuple[Span, ...] = ()
+
+    @property
+    def num_bytes(self) -> int:
+        """The length of all ranges."""
+        return sum(end - begin for begin, end in self.spans)
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    """Raises TimeoutError where the kernel has ended a call, as a timeout of Python's does."""
+    try:
+        yield
+    except BlockingIOError as error:
+        raise TimeoutError("the connection stalled") from error
+
+
+def _send(peer: world.Socket, data: bytes | bytearray, flags: int = 0) -> None:
+    with _limited():
+        peer.sendall(data, flags)
+
+
+def send_request(peer: world.Socket, request: Request) -> None:
+    """Sends a request; raises OSError if the connection fails."""
+    head = _HEAD.pack(_MAGIC, _VERSION, request.op, len(request.spans), request.file)
+    _send(peer, head + b"".join(_RANGE.pack(begin, end - begin) for begin, end in request.spans))
+
+
+def receive_request(peer: world.Socket) -> Request:
+    """Returns the next request.
+
+    Raises:
+        WireError: it is none.
+        OSError: the connection failed.
+    """
+    magic, version, op, count, file = _HEAD.unpack(receive(peer, _HEAD.size))
+    _check(magic, version)
+    if op not in iter(Op) or count > MAX_RANGES:
+        raise WireError(f"a request of op {op} with {count} ranges: expected op 1 to 9, at most {MAX_RANGES} ranges")
+    ranges = _RANGE.iter_unpack(receive(peer, count * _RANGE.size))
+    return Request(Op(op), file, tuple((offset, offset + length) for offset, length in ranges))
+
+
+def send_reply(
+    peer: world.Socket,
+    status: Status,
+    body: bytes | bytearray = b"",
+    *,
+    origin: Origin = Origin.DISK,
+    length: int | None = None,
+) -> None:
+    """Sends a reply, or with a `length` its head only; raises OSError if the connection fails."""
+    head = _REPLY.pack(_MAGIC, _VERSION, status, origin, len(body) if length is None else length)
+    _send(peer, head + body, world.MSG_MORE if length else 0)
+
+
+def send_file(peer: world.Socket, descriptor: int, begin: int, end: int) -> None:
+    """Sends a range of a file, which never enters this process's memory.
+
+    Raises:
+        WireError: the file is shorter.
+        OSError: the connection fails, or the other end takes nothing.
+    """
+    with _limited():
+        while begin < end:
+            sent = world.send_file(peer, descriptor, begin, end - begin)
+            if not sent:
+                raise WireError(f"a file has shrunk to {begin:,} bytes")
+            begin += sent
+
+
+def send_error(peer: world.Socket, problem: str) -> None:
+    """Sends why a request failed; raises OSError if the connection fails."""
+    send_reply(peer, Status.ERROR, problem.encode(errors="replace")[:MAX_TEXT])
+
+
+def receive_reply(peer: world.Socket, limit: int) -> Reply:
+    """Returns the head of a reply with a body of at most `limit` bytes, which the caller receives.
+
+    Raises:
+        WireError: it is not a reply, or too long.
+        OSError: the connection failed.
+    """
+    magic, version, status, origin, length = _REPLY.unpack(receive(peer, _REPLY.size))
+    _check(magic, version)
+    allowed = {Status.OK: limit, Status.ERROR: MAX_TEXT}.get(status, 0)
+    if status not in iter(Status) or origin not in iter(Origin) or length > allowed:
+        raise WireError(f"a reply of status {status} and {length} bytes: expected at most {allowed} bytes")
+    return Reply(Status(status), Origin(origin), length)
+
+
+def _check(magic: bytes, version: int) -> None:
+    if magic != _MAGIC or version != _VERSION:
+        raise WireError("a frame of another protocol or version: run the same dlio on all nodes")
+
+
+def receive(peer: world.Socket, num_bytes: int) -> bytes:
+    """Returns exactly this many bytes; raises WireError if the connection ends before."""
+    data = bytearray(num_bytes)
+    receive_into(peer, memoryview(data))
+    return bytes(data)
+
+
+def receive_into(peer: world.Socket, target: memoryview) -> None:
+    """Fills `target`; raises WireError if the connection ends before, OSError if it fails or is too slow."""
+    deadline = world.monotonic() + (peer.gettimeout() or STALL_SECONDS) + len(target) / LEAST_RATE
+    while target:
+        with _limited():
+            count = peer.recv_into(target, 0, world.MSG_WAITALL)
+        if not count:
+            raise WireError("the connection was closed in the middle of a frame")
+        target = target[count:]
+        if target and world.monotonic() > deadline:
+            raise TimeoutError(f"less than {LEAST_RATE:,} bytes came in a second")
+
+
+def in_requests(op: Op, file: int, spans: Sequence[Span], most: int = 1 << 63) -> Iterator[Request]:
+    """Yields requests for the spans, in order, each with at most `most` bytes and `MAX_RANGES` ranges."""
+    taken: list[Span] = []
+    room = most
+    for begin, end in spans:
+        if begin == end:
+            taken.append((begin, end))  # has a file begun
+        while begin < end:
+            step = min(end - begin, room)
+            taken.append((begin, begin + step))
+            begin, room = begin + step, room - step
+            if not room or len(taken) == MAX_RANGES:
+                yield Request(op, file, tuple(taken))
+                taken, room = [], most
+    if taken:
+        yield Request(op, file, tuple(taken))

@@ -1,0 +1,1 @@
+"""What happens to copies at rest: they are verified, repaired and removed."""

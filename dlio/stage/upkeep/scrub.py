@@ -1,0 +1,205 @@
+"""Scrubbing: checks all staged copies of a node for damage, as a cron job does, and repairs them.
+
+The time of a copy's marker and its leases show its use. Scrubbing touches neither, so the order of eviction stays. A
+copy is claimed only while it is repaired.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dlio.dataset.manifest import NAME, Manifest
+from dlio.errors import DlioError, StorageError
+from dlio.io import files
+from dlio.stage.copies.at_rest import CopyAtRest, RateLimit
+from dlio.stage.copies.base_folder import may_change
+from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.locations import folders_with_copies
+from dlio.stage.copies.node_cache import copies
+from dlio.stage.upkeep.as_owner import DEADLINE_SECONDS, Patience, as_owner, in_time
+from dlio.stage.upkeep.repair import files_here, manifest_at_rest, manifest_of, origin_of, repair
+
+_LEAST_RATE = 4 << 20  # bytes per second, one block: a disk that others use gives more
+_PASSES = 4  # a repair reads a file, its source, writes it, and reads it again
+
+
+@dataclass(frozen=True, slots=True)
+class Scrubbed:
+    """The findings in one copy.
+
+    Attributes:
+        path: the copy's folder.
+        files: the number of files checked.
+        bytes: their size according to the manifest.
+        damaged: what is wrong, by the file's name.
+        repaired: the names of the files that were repaired.
+        not_repaired: why other damaged files were not, by the file's name; "" if no repair was tried, or `problem` says
+            why.
+        problem: why the copy could not be checked or repaired at all; "" if it could.
+    """
+
+    path: str
+    files: int = 0
+    bytes: int = 0
+    damaged: Mapping[str, str] = field(default_factory=dict)
+    repaired: Sequence[str] = ()
+    not_repaired: Mapping[str, str] = field(default_factory=dict)
+    problem: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no damage is left, as far as is known."""
+        return not self.not_repaired and not self.problem
+
+
+def scrub(
+    dest: str | os.PathLike[str] | None = None,
+    *,
+    mend: bool = False,
+    max_rate: int | None = None,
+    deadline: float = DEADLINE_SECONDS,
+) -> Iterator[Scrubbed]:
+    """Yields the findings in each complete copy of this user's; for root in each of any user's.
+
+    Args:
+        dest: the folder given to `stage`; by default every folder that `clean` looks at.
+        mend: repair damaged files from the sources of the copies.
+        max_rate: the limit for reading, in bytes per second; None for no limit.
+        deadline: for root, the seconds that the copies of each other user may take beyond the time in which their bytes
+            are read at 4 MiB a second (at half of `max_rate` if that is less). Your own take as long as they do.
+
+    Raises:
+        StorageError: a folder of copies cannot be read.
+    """
+    owned: dict[int, list[StagedFolder]] = {os.geteuid(): []}
+    systems: dict[int, dict[int, float]] = {os.geteuid(): {}}
+    problem = None
+    try:
+        for owner, parent, name, device, num_bytes in in_time(partial(_owned, dest), deadline):
+            owned.setdefault(owner, []).append(StagedFolder(Path(parent), name))
+            systems.setdefault(owner, {})[device] = num_bytes
+    except StorageError as error:
+        if error.errno != errno.ETIMEDOUT:
+            raise
+        problem = Scrubbed(str(dest or "all that is staged on this node"), problem=error.text)
+    look = partial(_look, mend=mend, source=None, max_rate=max_rate)
+    for owner, folders in owned.items():
+        yield from _scrub(owner, folders, look, _patience(systems[owner], max_rate, deadline))
+    if problem:
+        yield problem
+
+
+def _owned(dest: str | os.PathLike[str] | None) -> Iterator[tuple[int, str, str, int, float]]:
+    """Yields the owner of each copy that this user may check, the folder in which it lies, its name, and `_system`."""
+    for parent in folders_with_copies(dest):
+        for folder in copies(parent):
+            with suppress(OSError):
+                status = folder.path.lstat()
+                if may_change(status.st_uid) and stat.S_ISDIR(status.st_mode):
+                    yield status.st_uid, str(parent), folder.copy, *_system(parent)
+
+
+def _system(folder: Path) -> tuple[int, float]:
+    """Returns the number of a folder's file system, and its size in bytes; raises OSError."""
+    found = os.statvfs(folder)
+    return os.stat(folder).st_dev, found.f_blocks * found.f_frsize or math.inf  # noqa: PTH116  next to statvfs
+
+
+def _scrub(
+    owner: int, folders: Sequence[StagedFolder], look: Callable[[StagedFolder], dict[str, Any]], patience: Patience
+) -> Iterator[Scrubbed]:
+    """Yields the findings in the complete copies of one user."""
+    left = dict.fromkeys(str(folder.path) for folder in folders)
+    try:
+        for path, found in as_owner(owner, partial(_look_at_all, folders, look), patience):
+            del left[path]
+            if found:
+                yield Scrubbed(**found)
+    except StorageError as error:
+        yield from (Scrubbed(path, problem=error.text) for path in left)
+
+
+def _look_at_all(
+    folders: Sequence[StagedFolder], look: Callable[[StagedFolder], dict[str, Any]]
+) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    """Yields each copy with the findings in it; None if it is incomplete, or was removed."""
+    for folder in folders:
+        path = str(folder.path)
+        try:
+            yield path, look(folder) if folder.has_manifest() else None
+        except DlioError as error:
+            yield path, asdict(Scrubbed(path, problem=error.text)) if _is_folder(folder.path) else None
+        except OSError:
+            yield path, None
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return stat.S_ISDIR(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def check_copy(
+    folder: StagedFolder, *, mend: bool = False, source: str | None = None, max_rate: int | None = None
+) -> Scrubbed:
+    """Returns the findings in a copy, which is checked and repaired with the rights of its owner.
+
+    Args:
+        folder: the copy.
+        mend: repair damaged files.
+        source: the source to repair from; by default the one that the copy names.
+        max_rate: the limit for reading, in bytes per second; None for no limit.
+
+    Raises:
+        ManifestError: its manifest is damaged, and `mend` is false.
+        DlioError: its manifest is damaged, and the source cannot be read.
+        StorageError: it is gone, or another user's.
+    """
+    with files.storage_errors("look at", folder.path):
+        owner, systems = folder.path.lstat().st_uid, dict([_system(folder.dest)])
+    work = partial(_look, folder, mend, source, max_rate)
+    [found] = as_owner(owner, lambda: [work()], _patience(systems, max_rate))
+    return Scrubbed(**found)
+
+
+def _patience(systems: Mapping[int, float], max_rate: int | None, deadline: float = DEADLINE_SECONDS) -> Patience:
+    """Returns how long a user's copies may take; files full of holes have no end, but a file system has."""
+    rate = min(_LEAST_RATE, max_rate / 2 if max_rate else _LEAST_RATE)
+    return Patience(deadline, rate, _PASSES * sum(systems.values()))
+
+
+def _look(folder: StagedFolder, mend: bool, source: str | None, max_rate: int | None) -> dict[str, Any]:
+    """Returns the same as `check_copy`, as a JSON value."""
+    with CopyAtRest(folder.path) as copy:
+        manifest, damage = manifest_of(folder, source) if mend else (manifest_at_rest(folder), "")
+        found = _checked(copy, manifest, {NAME: damage} if damage else {}, RateLimit(max_rate))
+        if not copy.is_there():
+            raise StorageError(errno.ENOENT, f"{folder.path} has been removed meanwhile")
+    return asdict(_mended(folder, manifest, found, source) if mend and found.damaged else found)
+
+
+def _checked(copy: CopyAtRest, manifest: Manifest, damaged: dict[str, str], pace: RateLimit) -> Scrubbed:
+    """Returns the findings in a copy's files, added to what is known to be damaged."""
+    wanted = files_here(manifest)
+    damaged |= {file.name: problem for file in wanted if (problem := copy.damage(file, pace))}
+    num_bytes = sum(file.num_bytes for file in wanted)
+    return Scrubbed(str(copy.path), len(wanted), num_bytes, damaged, not_repaired=dict.fromkeys(damaged, ""))
+
+
+def _mended(folder: StagedFolder, manifest: Manifest, found: Scrubbed, source: str | None) -> Scrubbed:
+    """Returns the findings after the repair."""
+    try:
+        done = repair(folder, manifest, found.damaged, origin_of(folder, source))
+    except DlioError as error:
+        return replace(found, problem=error.text)
+    return replace(found, repaired=done.repaired, not_repaired=done.not_repaired)
