@@ -186,19 +186,9 @@ DLIO_KERNEL void mix_row(const SampleRows& rows, std::size_t num_pixels, std::in
   }
 }
 
-DLIO_KERNEL void mix_grey(const std::uint8_t* luma, std::size_t num_pixels, std::uint8_t* out,
-                          std::size_t plane_step) noexcept {
-  for (std::size_t x = 0; x < num_pixels; x += kPixelsAtOnce) {
-    const Vec samples = load(luma + x);
-    store_pixels(samples, samples, samples, out, x, plane_step);
-  }
-}
-
 DLIO_KERNEL void mix_colours(Sampling sampling, const SampleRows& rows, std::size_t num_pixels, std::int16_t* sums,
                              std::uint8_t* out, std::size_t plane_step) noexcept {
   switch (sampling) {
-    case Sampling::grey:
-      return mix_grey(rows.luma, num_pixels, out, plane_step);
     case Sampling::full:
       return mix_row<Sampling::full>(rows, num_pixels, sums, out, plane_step);
     case Sampling::half_width:

@@ -7,9 +7,8 @@
 
 namespace dlio {
 
-// The planes that pixels are made of: luma alone, or chroma beside it at its full resolution, at half of its width, or
-// at half of both.
-enum class Sampling { grey, full, half_width, half };
+// Chroma at its full resolution, at half of its width, or at half of both.
+enum class Sampling { full, half_width, half };
 
 // What a row of pixels is made of, from a pixel of an even column on. Chroma can be read one sample before.
 struct SampleRows {

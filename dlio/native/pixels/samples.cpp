@@ -12,7 +12,7 @@ constexpr std::size_t kSide = 8;  // samples of a block
 constexpr std::size_t kBefore = 64, kBehind = 2 * kPixelsTooMany;
 
 std::optional<Sampling> sampling_of(const Mcu& mcu) noexcept {
-  if (mcu.num_components == 1) return Sampling::grey;
+  if (mcu.num_components == 1) return std::nullopt;
   if (mcu.horizontal == 1 && mcu.vertical == 1) return Sampling::full;
   if (mcu.horizontal == 2) return mcu.vertical == 1 ? Sampling::half_width : Sampling::half;
   return std::nullopt;
@@ -24,9 +24,8 @@ std::optional<PictureFormat> picture_format(OpenJpeg& jpeg, const Mcu& mcu, std:
   constexpr std::uint32_t kNarrow = 4;  // 2 samples of chroma
   const jpeg_decompress_struct& info = jpeg.info();
   const std::optional<Sampling> sampling = sampling_of(mcu);
-  PictureFormat format{pixel_kernels(), sampling.value_or(Sampling::grey), mcu, {}};
-  const J_COLOR_SPACE color = mcu.num_components == 1 ? JCS_GRAYSCALE : JCS_YCbCr;
-  if (format.kernels == nullptr || !sampling || info.jpeg_color_space != color || info.arith_code ||
+  PictureFormat format{pixel_kernels(), sampling.value_or(Sampling::full), mcu, {}};
+  if (format.kernels == nullptr || !sampling || info.jpeg_color_space != JCS_YCbCr || info.arith_code ||
       (mcu.horizontal == 2 && width <= kNarrow)) {
     return std::nullopt;
   }
@@ -87,7 +86,7 @@ void SamplePlanes::add(std::uint32_t mcu_row, std::uint32_t first, const std::in
 }
 
 void SamplePlanes::finish(std::uint32_t mcu_row) noexcept {
-  if (format_.mcu.num_components == 1 || format_.mcu.horizontal == 1) return;
+  if (format_.mcu.horizontal == 1) return;
   const std::size_t decoded = (part_.end_mcu - part_.first_mcu) * kSide;
   const std::size_t end = num_chroma(part_.width, format_.mcu.horizontal) - part_.first_mcu * kSide;
   for (int i = 1; i < format_.mcu.num_components; ++i) {
@@ -107,7 +106,6 @@ std::uint32_t SamplePlanes::last_mcu_row(std::uint32_t y) const noexcept {
 
 SampleRows SamplePlanes::rows(std::uint32_t y, std::uint32_t x) const noexcept {
   SampleRows rows{row(0, y) + x, {}, {}};
-  if (format_.sampling == Sampling::grey) return rows;
   const bool halved = format_.sampling == Sampling::half;
   const std::uint32_t near = halved ? y / 2 : y;
   const std::uint32_t last = num_chroma(part_.height, format_.mcu.vertical) - 1;

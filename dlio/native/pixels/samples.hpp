@@ -22,9 +22,9 @@ struct PictureFormat {
 };
 
 // Returns how windows of a JPEG that is `width` pixels wide become the pixels that libjpeg makes of them; or nothing
-// where libjpeg has to do it: another back end, sampling or colours, tables that are missing, or the narrowest of
-// images, whose chroma is upsampled in another way. `jpeg` is opened: the JPEG itself, or a window that was cut out of
-// it.
+// where libjpeg has to do it: another back end, sampling or colours (grey among them), tables that are missing, or the
+// narrowest of images, whose chroma is upsampled in another way. `jpeg` is opened: the JPEG itself, or a window that
+// was cut out of it.
 std::optional<PictureFormat> picture_format(OpenJpeg& jpeg, const Mcu& mcu, std::uint32_t width) noexcept;
 
 // The part of a window that is decoded: of each row of MCUs some, enough for a box and what chroma is upsampled from.

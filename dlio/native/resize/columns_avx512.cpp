@@ -36,9 +36,10 @@ struct Groups {
   std::size_t num_fours;
 };
 
-// Returns 16 output pixels of a plane. `kNear` as is_near_.
-template <bool kNear>
-DLIO_AVX512 inline __m128i resize_group(const std::uint8_t* plane, const Group& group, std::size_t num_fours) {
+// Returns 16 output pixels of a plane. `kNear` as is_near_, `kFours` is num_fours where that is known, or 0.
+template <bool kNear, std::size_t kFours>
+DLIO_AVX512 inline __m128i resize_group(const std::uint8_t* plane, const Group& group, std::size_t any_fours) {
+  const std::size_t num_fours = kFours > 0 ? kFours : any_fours;
   const auto* weights = reinterpret_cast<const std::int8_t*>(&group + 1);
   __m512i sums[kDigits] = {_mm512_set1_epi32(1 << (kWeightBits - 1)), _mm512_setzero_si512(), _mm512_setzero_si512()};
   const __m512i picks = _mm512_load_si512(kNear ? static_cast<const void*>(group.picks) : group.offsets);
@@ -62,7 +63,7 @@ DLIO_AVX512 inline void store_by_turns(const __m128i (&channels)[3], std::size_t
   _mm512_mask_storeu_epi8(out, wanted, _mm512_permutexvar_epi8(_mm512_load_si512(kByTurns), all));
 }
 
-template <bool kNear>
+template <bool kNear, std::size_t kFours>
 DLIO_AVX512 void resize_row(const std::uint8_t* row, std::size_t plane_step, const Groups groups,
                             const RowFormat format, std::uint8_t* out) {
   const std::size_t step = group_bytes(groups.num_fours);
@@ -71,7 +72,7 @@ DLIO_AVX512 void resize_row(const std::uint8_t* row, std::size_t plane_step, con
     const Group& group = *reinterpret_cast<const Group*>(at);
     __m128i channels[3];
     for (std::size_t c = 0; c < 3; ++c) {
-      channels[c] = resize_group<kNear>(row + c * plane_step, group, groups.num_fours);
+      channels[c] = resize_group<kNear, kFours>(row + c * plane_step, group, groups.num_fours);
     }
     if (!format.is_planar) {
       store_by_turns(channels, std::min<std::size_t>(kOutputs, format.width - x), out + 3 * x);
@@ -149,10 +150,14 @@ void Avx512Columns::resize(const std::uint8_t* row, std::size_t plane_step, std:
     row = planes;
   }
   const Groups groups{groups_.data(), num_fours_};
-  if (is_near_) {
-    resize_row<true>(row, plane_step, groups, format_, out);
+  if (!is_near_) {
+    resize_row<false, 0>(row, plane_step, groups, format_, out);
+  } else if (num_fours_ == 1) {
+    resize_row<true, 1>(row, plane_step, groups, format_, out);
+  } else if (num_fours_ == 2) {
+    resize_row<true, 2>(row, plane_step, groups, format_, out);
   } else {
-    resize_row<false>(row, plane_step, groups, format_, out);
+    resize_row<true, 0>(row, plane_step, groups, format_, out);
   }
 }
 
