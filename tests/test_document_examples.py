@@ -84,7 +84,7 @@ def test_examples_compile_and_commands_parse(page: Path) -> None:
 
 def test_every_page_is_run_or_names_a_machine() -> None:
     """A page with examples is run here, in another test, or has only commands for a cluster."""
-    elsewhere = {"extending", "loaders", "live", "how-to/two-nodes", "how-to/timm", "how-to/hugging-face"}
+    elsewhere = {"extending", "loaders", "live", "simulated", "how-to/two-nodes", "how-to/timm", "how-to/hugging-face"}
     for path in ROOT.glob("docs/**/*.md"):
         page = str(path.relative_to(ROOT / "docs").with_suffix(""))
         kinds = {block.kind for block in documents.blocks(path)} & {"python", "console"}

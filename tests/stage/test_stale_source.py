@@ -11,7 +11,8 @@ import pytest
 
 import dlio
 from dlio.dataset.manifest import NAME, Manifest
-from dlio.errors import DlioError
+from dlio.errors import DlioError, StorageError
+from dlio.stage.transfer.source import MountedFolder
 from tests.helpers.forked import Forked
 from tests.helpers.fuse import served
 from tests.helpers.staging import MiB, assert_staged, write_dataset
@@ -63,3 +64,16 @@ def test_stages_to_one_folder_end_though_each_sees_the_other_late(tmp_path: Path
     ):
         running = [Forked(lambda mounted=mounted: stage(mounted)) for mounted in nodes]
         assert [process.wait() for process in running] == [0, 0]
+
+
+def test_a_file_that_was_written_to_once_can_be_read_later(tmp_path: Path) -> None:
+    """Found by the simulator: an agent refused such a file for as long as it lived, and read it again and again."""
+    manifest = write_dataset(tmp_path / "data", [MiB])
+    file, target = manifest.shards[0].files[0], memoryview(bytearray(1000))
+    source = MountedFolder(manifest)
+    source.read_range(file, 0, target)
+    (manifest.root / file.name).touch()
+    with pytest.raises(StorageError, match="changed while it was copied"):
+        source.read_range(file, 1000, target)
+    source.read_range(file, 1000, target)
+    assert target == (manifest.root / file.name).read_bytes()[1000:2000]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 import dlio
 from dlio.dataset.manifest import NAME, Manifest
+from dlio.stage.copies.folder import StagedFolder
 from tests.helpers import synced
 from tests.helpers.staging import write_dataset
+from tests.helpers.users import COPY
 
 
 def test_a_staged_file_is_on_the_disk_before_it_gets_its_name(
@@ -39,3 +42,15 @@ def test_the_names_of_a_copy_are_on_the_disk_before_its_manifest(
     monkeypatch.setattr(disk, "rename", looked_at)
     dlio.stage(source, tmp_path / "node", strategy="replicate")
     assert unsynced and not any(unsynced)
+
+
+def test_the_folder_of_a_copys_marker_is_on_the_disk_before_any_file_has_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a loss of power may leave files in a folder that nobody takes for a copy."""
+    found: list[Path] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: found.append(Path(f"/proc/self/fd/{descriptor}").readlink()))
+    folder = StagedFolder(tmp_path, COPY)
+    folder.path.parent.mkdir()
+    folder.begin("source")
+    assert found[-2:] == [folder.path / ".dlio", folder.path]

@@ -79,7 +79,7 @@ class View:
         Raises:
             StoppedError: `stop` was called.
         """
-        self._prepare(mutation)
+        self.prepare(mutation)
         outcomes, said, began = self.path / "outcomes", self.path / "said", time.monotonic()
         outcomes.unlink(missing_ok=True)
         command = [sys.executable, "-m", "pytest", "-q", "--tb=line", "-c", "pyproject.toml", "--rootdir", "."]
@@ -99,8 +99,12 @@ class View:
                 code = None
             self._end()
         found = _read(outcomes)
-        is_loaded = any((self.path / "loaded").iterdir())
-        return Run(code, found, is_loaded, time.monotonic() - began, said.read_text(errors="replace"))
+        return Run(code, found, self.is_loaded, time.monotonic() - began, said.read_text(errors="replace"))
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether a process has run the mutated module since `prepare`."""
+        return any((self.path / "loaded").iterdir())
 
     def stop(self) -> None:
         """Ends the tests that run, and lets none begin."""
@@ -116,7 +120,8 @@ class View:
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
 
-    def _prepare(self, mutation: Mutation | None) -> None:
+    def prepare(self, mutation: Mutation | None) -> None:
+        """Has each Python that starts with this folder on its path run a mutation, or none."""
         shutil.rmtree(self.path / "loaded", ignore_errors=True)
         (self.path / "loaded").mkdir()
         (self.path / "loaded").chmod(0o1777)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from dlio.errors import StorageError
-from dlio.io import files, limits, trace
+from dlio.io import files, limits, trace, world
 
 _PAUSES = (0.0, 0.5, 2.0)  # before each try: whatever has killed one may be over
 _SAID_BYTES = 4096  # of an agent that could not start; the last line is shown
@@ -33,7 +33,7 @@ def agent(task: str, log: Path) -> None:
     Raises:
         StorageError: it could not start, or each of several ended before it was ready; says why.
     """
-    name = f"the agent on {os.uname().nodename}"
+    name = f"the agent on {world.host()}"
     for pause in _PAUSES:
         time.sleep(pause)
         answer, last = _begun(task)

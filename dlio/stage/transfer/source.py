@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import sys
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -23,7 +22,7 @@ from dlio.dataset.location import names_url
 from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.dataset.remote import fetch_manifest, fetch_range
 from dlio.errors import StorageError
-from dlio.io import files
+from dlio.io import files, world
 from dlio.io.remote_files import RemoteFiles
 from dlio.stage.copies.access import PRIVATE, Access, FolderAccess
 from dlio.stage.transfer.apart import ApartFolder
@@ -90,7 +89,7 @@ class MountedFolder:
         self._modified: dict[str, int] = {}
         self._status: dict[str, os.stat_result] = {}
         self._surroundings = FolderAccess()
-        self._held, self._lock = lru_cache(_HELD)(_Held), threading.Lock()
+        self._held, self._lock = lru_cache(_HELD)(_Held), world.lock()
 
     def __str__(self) -> str:
         return str(self.manifest.root.absolute())  # written into the copy, so absolute
@@ -116,7 +115,7 @@ class MountedFolder:
                 with self._lock:  # two threads that miss at once would each get a file of their own
                     held = self._held(path)
                 descriptor, size = held.descriptor(), len(target)
-                while target and (count := os.preadv(descriptor, [target], offset + size - len(target))):
+                while target and (count := world.preadv(descriptor, [target], offset + size - len(target))):
                     target = target[count:]
                 os.posix_fadvise(descriptor, offset, size, os.POSIX_FADV_DONTNEED)
                 status = os.fstat(descriptor)
@@ -127,6 +126,7 @@ class MountedFolder:
                 raise
         _check_size(path, status, file)
         if target or self._modified.setdefault(file.name, status.st_mtime_ns) != status.st_mtime_ns:
+            self._modified.pop(file.name, None)  # the next try may go well; the digest finds what is of two states
             raise _changed(path)
         self._status[file.name] = status
 
@@ -139,7 +139,7 @@ class _Held:
     """A file, opened once and then open while it is referred to: each opening is work for a metadata server."""
 
     def __init__(self, path: str) -> None:
-        self._path, self._lock = path, threading.Lock()
+        self._path, self._lock = path, world.lock()
         self._descriptor: int | None = None
 
     def descriptor(self) -> int:
@@ -155,7 +155,7 @@ class _Held:
 
 
 def _open(path: str | Path, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # opening a pipe does not wait, and its size is wrong
+    return world.open(path, flags | os.O_NONBLOCK)  # opening a pipe does not wait, and its size is wrong
 
 
 def _check_size(path: str, status: os.stat_result, file: File) -> None:

@@ -1,0 +1,30 @@
+"""The mistakes that are planted in the protocol: they fit the code, and each is of another promise."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.mutants.view import View
+from tools.simulate.mutants import found, mutations
+
+PLANTED = mutations(["protocol/*"])
+
+
+@pytest.mark.parametrize("mutation", PLANTED, ids=lambda mutation: mutation.name)
+def test_a_planted_mistake_fits_the_code(mutation):
+    assert mutation.text()
+
+
+def test_there_are_as_many_as_promised_and_those_of_the_lists_come_with_them():
+    assert len(PLANTED) >= 20
+    assert len({mutation.promise for mutation in PLANTED}) == len(PLANTED)
+    assert len(mutations()) > 100
+    assert mutations()[: len(PLANTED)] == PLANTED
+
+
+@pytest.mark.jobs
+def test_a_planted_mistake_is_found_and_its_absence_is_not(tmp_path):
+    mutation = next(each for each in PLANTED if each.name == "protocol/acknowledged-too-early")
+    result = found(View(tmp_path / "view"), mutation, 10, 300.0)
+    assert result.seed is not None
+    assert result.broken.startswith("right-bytes")

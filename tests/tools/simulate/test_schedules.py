@@ -1,0 +1,79 @@
+"""Small schedules of the very engine, in virtual time: no promise breaks, and a seed decides everything."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.rounds import ROUNDS
+from tools.simulate import faults, forked, scenario
+from tools.simulate.report import shortened
+
+ROOT = Path(__file__).parents[3]
+_SCHEDULES = 4  # of each of the groups below, in `make test`
+
+
+def _outcome(seed: int, on: list[str], nodes: int = 5) -> scenario.Outcome:
+    size = scenario.sized(seed, nodes, 8)
+    return forked.run(seed, size, faults.drawn(seed, size, on))
+
+
+@pytest.mark.parametrize("group", range(5))
+def test_no_promise_breaks_without_a_fault(group: int) -> None:
+    for seed in range(group * 10_000, group * 10_000 + _SCHEDULES * ROUNDS):
+        outcome = _outcome(seed, [])
+        assert not outcome.broken, f"seed {seed}: {outcome.broken}"
+        assert not outcome.failures
+
+
+@pytest.mark.parametrize("group", range(10))
+def test_no_promise_breaks_with_faults(group: int) -> None:
+    for seed in range(group * 10_000, group * 10_000 + _SCHEDULES * ROUNDS):
+        outcome = _outcome(seed, faults.kinds())
+        assert not outcome.broken, f"seed {seed}: {outcome.broken}"
+
+
+def test_no_promise_breaks_on_16_nodes() -> None:
+    outcome = _outcome(7, faults.kinds(), nodes=16)
+    assert not outcome.broken
+
+
+def test_a_seed_is_the_same_in_every_process() -> None:
+    def digest(hashes: str, seed: str) -> str:
+        command = [sys.executable, "-m", "tools.simulate", "--seed", seed, "--faults", "all"]
+        environ = {**os.environ, "PYTHONHASHSEED": hashes}
+        ran = subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, text=True, check=True)
+        return ran.stdout.partition("trace ")[2].split()[0]
+
+    for seed in ("2", "5"):
+        assert len({digest(hashes, seed) for hashes in ("0", "1")}) == 1
+    assert digest("0", "2") != digest("0", "3")
+
+
+def test_faults_are_drawn_and_named() -> None:
+    size = scenario.sized(1, 5, 8)
+    drawn = [faults.drawn(seed, size, faults.kinds()) for seed in range(400)]
+    assert {fault.kind for each in drawn for fault in each} == set(faults.kinds())
+    assert drawn[0] == faults.drawn(0, size, faults.kinds())
+    only = faults.drawn(3, size, ["kill"])
+    assert {fault.kind for fault in only} <= {"kill"}
+    assert faults.chosen("none") == []
+    assert faults.chosen("kill, cut") == ["kill", "cut"]
+
+
+def test_an_unknown_fault_and_a_seed_of_another_version_are_refused() -> None:
+    for arguments, problem in ((["--faults", "flood"], "no faults flood"), (["--version", "0"], "version 0")):
+        command = [sys.executable, "-m", "tools.simulate", *arguments]
+        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert ran.returncode == 2
+        assert problem in ran.stderr
+
+
+def test_the_fewest_faults_that_break_a_promise_are_found() -> None:
+    assert shortened(range(20), lambda numbers: {3, 17} <= set(numbers)) == [3, 17]
+    assert shortened(range(20), lambda numbers: 5 in numbers) == [5]
+    assert shortened(range(3), lambda numbers: True) == []

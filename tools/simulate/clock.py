@@ -1,0 +1,44 @@
+"""The clocks of a node: virtual time as it sees it, too fast or too slow, and set anew by whoever keeps the time."""
+
+from __future__ import annotations
+
+from tools.simulate.scheduler import Scheduler
+
+#: ns since 1970 at the begin of a schedule: in the past, so that what bears the real time is never old
+EPOCH = 1_000_000_000_000_000_000
+_MILLION = 1_000_000
+_LEAST = 1_000  # ns that each wait takes, or who waits for no time in a loop would stop the time
+_LONGEST = 10**18  # ns; more is for ever
+
+
+class Clock:
+    """The clocks of one node.
+
+    Args:
+        scheduler: has the true time.
+        ppm: by how many millionths they are too fast; negative ones are too slow.
+        began: ns that the monotonic clock shows when the schedule begins.
+        offset: ns by which the time of day is wrong.
+    """
+
+    def __init__(self, scheduler: Scheduler, ppm: int = 0, began: int = 1_000_000_000_000, offset: int = 0) -> None:
+        self._scheduler, self.ppm, self._began, self.offset = scheduler, ppm, began, offset
+
+    def elapsed(self) -> int:
+        """Returns ns since the schedule began, as this node counts them."""
+        now = self._scheduler.now
+        return now + now * self.ppm // _MILLION
+
+    def monotonic(self) -> float:
+        """Returns seconds that never go back."""
+        return (self._began + self.elapsed()) / 1e9
+
+    def wall_ns(self) -> int:
+        """Returns the time of day in ns since 1970."""
+        return EPOCH + self.elapsed() + self.offset
+
+    def ns(self, seconds: float | None) -> int | None:
+        """Returns how much virtual time passes while this node counts some seconds; None is for ever."""
+        if seconds is None or seconds * 1e9 > _LONGEST:
+            return None
+        return max(_LEAST, -(-round(seconds * 1e9) * _MILLION // (_MILLION + self.ppm)))

@@ -1,0 +1,35 @@
+"""The data set of a simulation: real files of drawn bytes, and what each byte has to be."""
+
+from __future__ import annotations
+
+from hashlib import shake_128
+from pathlib import Path
+
+from dlio.dataset.manifest import File, Manifest, Shard
+from dlio.dataset.schema import Schema
+from dlio.io.files import digest_bytes
+
+
+class DataSet:
+    """A data set of shards of one file each.
+
+    Args:
+        folder: it is written to.
+        sizes: of the files, in bytes.
+
+    Attributes:
+        manifest: of it.
+        contents: of the files, by their names.
+    """
+
+    def __init__(self, folder: Path, sizes: list[int]) -> None:
+        self.contents: dict[str, bytes] = {}
+        shards = []
+        for number, size in enumerate(sizes):
+            name, data = f"shard-{number:05d}.bin", shake_128(f"{number} of {size}".encode()).digest(size)
+            (folder / name).write_bytes(data)
+            (folder / name).chmod(0o600)
+            self.contents[name] = data
+            shards.append(Shard(name[:-4], min(1, size), (File(name, size, digest_bytes(data)),)))
+        self.manifest = Manifest("tfrecord", Schema.of({"image": "bytes"}, (), 0), tuple(shards), {}, folder)
+        self.manifest.save(folder)

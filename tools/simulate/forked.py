@@ -1,0 +1,75 @@
+"""A schedule in a process of its own, which is forked: what one leaves in memory changes no other one."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import pickle
+import resource
+import shutil
+import signal
+import tempfile
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from tools.simulate import scenario
+from tools.simulate.cluster import Size
+from tools.simulate.faults import Fault
+from tools.simulate.scenario import Outcome
+
+_MEMORY = Path("/dev/shm")
+_SECONDS = 60  # of a processor: then the simulator itself hangs
+
+
+def run(
+    seed: int, size: Size, faults: Sequence[Fault], *, keep: bool = False, until: int | None = None,
+    seconds: int = _SECONDS,
+) -> Outcome:  # fmt: skip
+    """Returns as `scenario.run`; one that takes too long is a broken promise, too."""
+    base = Path(tempfile.mkdtemp(prefix="dlio-simulate-", dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None))
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reading)
+        _child(writing, seed, size, faults, base, keep, until, seconds)
+    os.close(writing)
+    try:
+        data = _received(reading)
+    finally:
+        os.close(reading)
+        os.waitpid(child, 0)
+        shutil.rmtree(base, ignore_errors=True)
+    if not data:
+        return Outcome(seed, broken=f"the simulator ended, or took more than {seconds} s of a processor")
+    found: Outcome = pickle.loads(data)
+    return found
+
+
+def _child(
+    writing: int,
+    seed: int,
+    size: Size,
+    faults: Sequence[Fault],
+    base: Path,
+    keep: bool,
+    until: int | None,
+    seconds: int,
+) -> None:
+    faulthandler.enable()
+    faulthandler.register(signal.SIGXCPU, chain=True)  # says where it hangs
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+    try:
+        outcome = scenario.run(seed, size, faults, base, keep=keep, until=until)
+    except BaseException:
+        outcome = Outcome(seed, broken=f"the simulator failed: {traceback.format_exc()}")
+    with os.fdopen(writing, "wb") as sink:
+        pickle.dump(outcome, sink)
+    os._exit(0)  # no `finally` of a simulated process runs
+
+
+def _received(reading: int) -> bytes:
+    found = bytearray()
+    while more := os.read(reading, 1 << 20):
+        found += more
+    return bytes(found)

@@ -1,0 +1,137 @@
+"""What a process is given, and how it starts others, where the engine asks neither `dlio.io.world` nor its caller.
+
+os.environ              the variables of the process that looks
+launch._begun           starts an agent: a process of the simulation, on the same node
+__main__._log_to        an agent's log is its node's, in the trace
+__main__._exit          ends the process
+locations.own_dest      /tmp is the node's own
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from dlio.errors import DlioError
+from dlio.stage.client import launch
+from dlio.stage.client.start import Task
+from dlio.stage.copies import locations
+from dlio.stage.copies.ownership import own_dest
+from tools.simulate.chance import Chance
+from tools.simulate.primitives import Waiting
+from tools.simulate.process import Process
+from tools.simulate.scheduler import MS
+from tools.simulate.world import SimulatedWorld
+
+agents = importlib.import_module("dlio.stage.engine.__main__")
+
+_START = (20 * MS, 400 * MS)  # until the process of an agent runs
+
+
+class Environ(Mapping[str, str]):
+    """The variables of whichever process looks."""
+
+    def __init__(self, world: SimulatedWorld) -> None:
+        self._world = world
+
+    def _of_process(self) -> Mapping[str, str]:
+        task = self._world.scheduler.current
+        return task.process.environ if task else {}
+
+    def __getitem__(self, name: str) -> str:
+        return self._of_process()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._of_process())
+
+    def __len__(self) -> int:
+        return len(self._of_process())
+
+
+class Launcher:
+    """Starts agents.
+
+    Args:
+        world: they live in.
+        tmp: returns a node's /tmp.
+
+    Attributes:
+        started: the processes of all agents.
+    """
+
+    def __init__(self, world: SimulatedWorld, tmp: Callable[[int], Path]) -> None:
+        self._world, self._tmp = world, tmp
+        self._chance = Chance(world.scheduler.seed, "launching")
+        self.started: list[Process] = []
+
+    @contextmanager
+    def in_charge(self) -> Iterator[None]:
+        """Has agents started here until the block ends."""
+        with ExitStack() as stack:
+            stack.enter_context(mock.patch.object(os, "environ", Environ(self._world)))
+            stack.enter_context(mock.patch.object(launch, "_begun", self._begun))
+            stack.enter_context(mock.patch.object(agents, "_log_to", lambda path: None))
+            stack.enter_context(mock.patch.object(agents, "_exit", self._exit))
+            stack.enter_context(mock.patch.object(locations, "own_dest", self._place))
+            yield
+
+    def _place(self, dest: Path, user: int | None = None) -> Path:
+        task = self._world.scheduler.current
+        if dest == locations.LISTED_AT and task:
+            dest = self._tmp(task.process.node)
+        return own_dest(dest, user)
+
+    def _exit(self, code: int) -> None:
+        task = self._world.scheduler.current
+        assert task
+        task.process.kill()
+
+    def _begun(self, text: str) -> tuple[str, str]:
+        """Starts an agent; returns its answer, "" if it ended without one, and its last words."""
+        scheduler, said = self._world.scheduler, list[str]()
+        parent, answered = scheduler.current, Waiting(scheduler)
+        assert parent
+
+        def say(line: str) -> None:
+            scheduler.check()
+            if not said:
+                said.append(line)
+                answered.wake_all()
+
+        process = self._world.process(parent.process.node)
+        process.environ = dict(parent.process.environ)
+        process.at_death.append(answered.wake_all)
+        self.started.append(process)
+        scheduler.spawn(process, lambda: self._work(text, say, process), "agent")
+        while not (said or process.is_dead):
+            answered.wait()
+        return (said[0] if said else ""), ""
+
+    def _work(self, text: str, say: Callable[[str], None], process: Process) -> None:
+        self._world.scheduler.pause(self._chance.between(*_START))
+        try:
+            agents.work(Task.from_json(text), say)
+        except DlioError as error:
+            self._world.scheduler.note("agent failed", type(error).__name__)
+            say(error.text)
+        process.kill()
+
+
+class TraceLog(logging.Handler):
+    """Puts what is logged into the trace, without the folders' names, which differ from run to run."""
+
+    def __init__(self, world: SimulatedWorld, base: Path) -> None:
+        super().__init__(logging.WARNING)
+        self._world, self._base = world, f"{base}/"
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Adds a line."""
+        trace: Any = self._world.scheduler.trace
+        if trace is not None:
+            trace.append(f"{self._world.scheduler.now} log {record.getMessage().replace(self._base, '')}")

@@ -1,0 +1,139 @@
+"""How many schedules it takes to find mistakes: python -m tools.simulate.mutants --only 'protocol/*' --schedules 1000
+
+Runs schedules with one line of dlio changed, until a promise is broken that is kept without the change. The mistakes
+are those of protocol.toml, and those of tools/mutants/lists/ that change staging.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from queue import SimpleQueue
+
+from tools.mutants.mutation import LISTS, Mutation, load, parse
+from tools.mutants.view import View
+
+_PLANTED = Path(__file__).with_name("protocol.toml")
+_STAGING = ("dlio/stage/engine/", "dlio/stage/protocol/", "dlio/stage/meeting/", "dlio/stage/copies/", "dlio/locking/")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search came to.
+
+    Attributes:
+        mutation: the mistake.
+        schedules: that were run, the last of which broke a promise, if one did.
+        seed: of that one; None if there is none.
+        broken: the promise.
+        seconds: that it took.
+    """
+
+    mutation: Mutation
+    schedules: int
+    seed: int | None
+    broken: str
+    seconds: float
+
+
+def mutations(only: Sequence[str] = ()) -> list[Mutation]:
+    """Returns the mistakes, those planted first; those whose names fit a pattern, if there are any."""
+    listed = [each for each in load(LISTS) if each.file.startswith(_STAGING)]
+    every = [*parse(_PLANTED.read_text(), "protocol"), *listed]
+    return [each for each in every if not only or any(fnmatch(each.name, name) for name in only)]
+
+
+def search(first: int, schedules: int, seconds: float) -> None:
+    """Runs schedules in this process's forks until one breaks a promise; prints a line of JSON."""
+    from tools.simulate import faults, forked, scenario
+
+    deadline, done = time.monotonic() + seconds, 0
+    seed, broken = None, ""
+    while done < schedules and time.monotonic() < deadline and not broken:
+        seed, done = first + done, done + 1
+        size = scenario.sized(seed, 5, 8)
+        broken = forked.run(seed, size, faults.drawn(seed, size, faults.kinds()), seconds=120).broken
+    print(json.dumps({"schedules": done, "seed": seed if broken else None, "broken": broken}))
+
+
+def found(view: View, mutation: Mutation, schedules: int, seconds: float) -> Found:
+    """Returns after how many schedules a mistake breaks a promise that is kept without it."""
+    began, first = time.monotonic(), 1
+    while True:
+        left = seconds - (time.monotonic() - began)
+        answer = _searched(view, mutation, first, schedules - first + 1, left)
+        last = first + answer["schedules"] - 1
+        if answer["seed"] is None or not _searched(view, None, last, 1, seconds)["broken"]:
+            return Found(mutation, last, answer["seed"], answer["broken"], time.monotonic() - began)
+        first = last + 1
+
+
+def _searched(view: View, mutation: Mutation | None, first: int, schedules: int, seconds: float) -> dict[str, object]:
+    view.prepare(mutation)
+    code = f"from tools.simulate.mutants import search; search({first}, {schedules}, {max(0.0, seconds)})"
+    environ = os.environ | {"PYTHONPATH": str(view.path), "PYTHONHASHSEED": "0"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=view.path, env=environ, capture_output=True, text=True)
+    if done.returncode:
+        return {"schedules": 1, "seed": first, "broken": f"the simulator could not run: {done.stderr[-300:]}"}
+    answer: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def main() -> int:
+    """Searches for all mistakes that the options name; returns 1 if one was not found."""
+    parser = argparse.ArgumentParser(prog="python -m tools.simulate.mutants", description=__doc__)
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="such as protocol/*")
+    parser.add_argument("--schedules", type=int, default=1000, help="for each mistake")
+    parser.add_argument("--seconds", type=float, default=600.0, help="for each mistake")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--list", action="store_true", help="print them")
+    options = parser.parse_args()
+    chosen = mutations(options.only)
+    if options.list:
+        for each in chosen:
+            print(f"{each.name:40} {each.promise}")
+        return 0
+    results = list(_all_found(chosen, options))
+    missed = [each.mutation.name for each in results if each.seed is None]
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(
+        f"{len(results) - len(missed)} of {len(results)} found; {usage.ru_utime + usage.ru_stime:.0f} s of a processor"
+    )
+    if missed:
+        print(f"not found: {', '.join(missed)}")
+    return int(bool(missed))
+
+
+def _all_found(chosen: Sequence[Mutation], options: argparse.Namespace) -> Iterator[Found]:
+    """Yields what each search came to, several at a time, and prints it."""
+    free = SimpleQueue[View]()
+    with tempfile.TemporaryDirectory(prefix="dlio-mutants-") as folder, ThreadPoolExecutor(options.jobs) as pool:
+        for number in range(options.jobs):
+            free.put(View(Path(folder, str(number))))
+
+        def work(mutation: Mutation) -> Found:
+            view = free.get()
+            try:
+                each = found(view, mutation, options.schedules, options.seconds)
+            finally:
+                free.put(view)
+            what = each.broken.replace("\n", " ")[:100] if each.seed is not None else "NOT FOUND"
+            print(f"{each.mutation.name:40} {each.schedules:7,} schedules {each.seconds:6.0f} s  {what}", flush=True)
+            return each
+
+        yield from pool.map(work, chosen)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,149 @@
+"""What the processes of a job do: stage, or load samples while an agent stages. All of it by dlio's own code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dlio.cluster.topology import Topology
+from dlio.dataset.manifest import File
+from dlio.errors import CorruptRecordError, LauncherError
+from dlio.io import arrivals, world
+from dlio.io.random_access import RandomAccessFile
+from dlio.stage.client.filling import LiveFilling, find_filling
+from dlio.stage.client.start import ensure_agent
+from dlio.stage.engine.complete import complete
+from dlio.stage.job import NO_OPTIONS, Job
+from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
+from dlio.stage.meeting.introduced import Introduced
+from dlio.stage.meeting.meeting import Meeting, Place
+from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener
+from dlio.stage.strategies import load
+from dlio.stage.transfer.source import source_of
+from tools.simulate.chance import Chance
+from tools.simulate.cluster import Actor
+
+MOST_READS = 3  #: of one file
+_MOST_READ = 100_000
+_ARRIVAL_SECONDS = 30.0  # then the launcher ends all processes
+
+
+class Introduction:
+    """Tells each node the addresses of all, once, as MPI does; a process that is started again gets none."""
+
+    def __init__(self) -> None:
+        self._addresses: dict[int, world.Address] = {}
+
+    def place(self, actor: Actor, content: str) -> Place | None:
+        """Returns where a node meets the others; raises LauncherError if some do not come."""
+        if actor.lives > 1:
+            return None
+        nodes, deadline = actor.cluster.size.nodes, world.monotonic() + _ARRIVAL_SECONDS
+        listener = TcpListener(world.address(), bytes(TOKEN_BYTES), content)
+        self._addresses[actor.node] = listener.address
+        while len(self._addresses) < nodes:
+            if world.monotonic() > deadline:
+                listener.listening.close()
+                raise LauncherError("a process ended before all had come")
+            world.sleep(0.01)
+        addresses = [self._addresses[node] for node in range(nodes)]
+        return Introduced(content, bytes(TOKEN_BYTES), actor.node, addresses, listener)
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """A process of `dlio stage`.
+
+    Attributes:
+        strategy: by which it stages.
+        introduction: which the nodes get as by MPI; None if they meet in a folder.
+    """
+
+    strategy: str
+    introduction: Introduction | None = None
+
+    def __call__(self, actor: Actor) -> None:
+        """Stages, and compares every byte of the copy."""
+        cluster = actor.cluster
+        job = Job(source_of(cluster.data.manifest), cluster.dest(actor.node), Topology.from_env(), NO_OPTIONS)
+        chosen = load(self.strategy)
+        place = self._place(actor, job.manifest.content_id) if chosen.NEEDS.exchange else None
+        meeting = Meeting(place, actor.node, cluster.size.nodes) if place else None
+        if self.introduction and not place:
+            job = replace(job, topology=replace(job.topology, node_rank=0, num_nodes=1))
+        plan = chosen.plan(job)
+        outcome = complete(job, plan, chosen.copy_name(job), meeting)
+        root = outcome.manifest.root
+        cluster.oracle.published(root, frozenset(file.name for file in plan.wanted))
+        for file in plan.wanted:
+            cluster.oracle.delivered(actor, file.name, 0, file.num_bytes, (root / file.name).read_bytes())
+
+    def _place(self, actor: Actor, content: str) -> Place | None:
+        """Returns where a node's first process meets the other nodes."""
+        nodes = actor.cluster.size.nodes
+        if actor.local or nodes == 1:
+            return None
+        if self.introduction:
+            return self.introduction.place(actor, content)
+        return MeetingFolder(meeting_folder(content), actor.node, nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """A process of a training that reads while the copy is filled.
+
+    Attributes:
+        strategy: of the agent.
+        share: the part of the files that it reads before it leaves, from 0 to 1.
+        think: returns the seconds that it takes between two files.
+    """
+
+    strategy: str
+    share: float
+    think: Callable[[], float]
+
+    def __call__(self, actor: Actor) -> None:
+        """Reads, and compares."""
+        cluster = actor.cluster
+        chance = Chance(cluster.scheduler.seed, f"{actor} {actor.lives}")
+        source = cluster.data.manifest.root
+        folder = ensure_agent(source, cluster.dest(actor.node), strategy=self.strategy)
+        filling = find_filling(folder, source)
+        shards = chance.shuffled(range(len(cluster.data.manifest.shards)))
+        if filling:
+            filling.expect(shards)
+        for shard in shards[: max(1, round(self.share * len(shards)))]:
+            for file in cluster.data.manifest.shards[shard].files:
+                cluster.world.sleep(self.think())
+                with cluster.oracle.patience(actor):
+                    _read(actor, folder.path, filling, file, chance)
+
+
+def _read(actor: Actor, root: Path, filling: LiveFilling | None, file: File, chance: Chance) -> None:
+    """Reads ranges of a file wherever they are."""
+    arriving = filling.prepare([file.name]) if filling else ()
+    arrival = filling.arrival(root / file.name) if filling and arriving else None
+    opened = arrival if arrival is not None else RandomAccessFile(root / file.name)
+    try:
+        for _ in range(1 + chance.below(MOST_READS)):
+            begin = chance.below(file.num_bytes)
+            count = min(file.num_bytes - begin, 1 + chance.below(_MOST_READ))
+            _read_range(actor, file, begin, count, opened.read)
+    finally:
+        opened.close()
+
+
+def _read_range(actor: Actor, file: File, begin: int, count: int, read: Callable[[int, int], bytes]) -> None:
+    """Reads a range; once more, and afresh, if it is wrong, as readers do whose checksums are.
+
+    Raises:
+        CorruptRecordError: it is wrong again.
+    """
+    oracle, found = actor.cluster.oracle, read(begin, count)
+    if not oracle.delivered(actor, file.name, begin, begin + count, found):
+        actor.cluster.scheduler.note("afresh", file.name, begin, count)
+        with arrivals.afresh():
+            found = read(begin, count)
+        if not oracle.delivered(actor, file.name, begin, begin + count, found):
+            raise CorruptRecordError(f"{file.name} is wrong twice from {begin} on")

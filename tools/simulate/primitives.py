@@ -1,0 +1,172 @@
+"""Locks, conditions, events and threads of a simulated process; the seed draws in which order who waits is woken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tools.simulate.clock import Clock
+from tools.simulate.process import Task
+from tools.simulate.scheduler import Scheduler
+
+
+class Waiting:
+    """Tasks that wait for one thing; the one that is woken is drawn."""
+
+    __slots__ = ("_scheduler", "_tasks")
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler, self._tasks = scheduler, list[Task]()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def wait(self, timeout: int | None = None) -> bool:
+        """Has the present task wait, at most so many ns; returns whether it was woken."""
+        task = self._scheduler.current
+        assert task
+        self._tasks.append(task)
+        if self._scheduler.park(timeout):
+            return True
+        self._tasks.remove(task)
+        return False
+
+    def wake(self, count: int = 1) -> None:
+        """Wakes so many."""
+        for _ in range(min(count, len(self._tasks))):
+            self._scheduler.wake(self._tasks.pop(self._scheduler.below(len(self._tasks))))
+
+    def wake_all(self) -> None:
+        """Wakes all of them; what is due at one instant runs in a drawn order."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            self._scheduler.wake(task)
+
+
+class SimLock:
+    """A `Lock`."""
+
+    def __init__(self, scheduler: Scheduler, clock: Clock) -> None:
+        self._scheduler, self._clock = scheduler, clock
+        self._is_held, self._waiting = False, Waiting(scheduler)
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Takes it; see `threading.Lock`."""
+        scheduler = self._scheduler
+        scheduler.pass_by()
+        if not self._is_held:
+            self._is_held = True
+            return True
+        if not blocking:
+            return False
+        deadline = None if timeout < 0 else scheduler.now + (self._clock.ns(timeout) or 0)
+        while self._is_held:
+            if deadline is not None and scheduler.now >= deadline:
+                return False
+            self._waiting.wait(None if deadline is None else deadline - scheduler.now)
+        self._is_held = True
+        return True
+
+    def release(self) -> None:
+        """Gives it back; see `threading.Lock`."""
+        self._scheduler.check()
+        if not self._is_held:
+            raise RuntimeError("release unlocked lock")
+        self._is_held = False
+        self._waiting.wake()
+
+    def locked(self) -> bool:
+        """Returns whether somebody has it."""
+        return self._is_held
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: Any) -> None:
+        self.release()
+
+
+class SimCondition:
+    """A `Condition`."""
+
+    def __init__(self, scheduler: Scheduler, clock: Clock) -> None:
+        self._scheduler, self._clock = scheduler, clock
+        self._lock, self._waiting = SimLock(scheduler, clock), Waiting(scheduler)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits for a notice; see `threading.Condition`."""
+        if not self._lock.locked():
+            raise RuntimeError("cannot wait on un-acquired lock")
+        self._lock.release()
+        try:
+            return self._waiting.wait(self._clock.ns(timeout))
+        finally:
+            self._lock.acquire()
+
+    def notify(self, n: int = 1) -> None:
+        """Wakes some; see `threading.Condition`."""
+        self._check()
+        self._waiting.wake(n)
+
+    def notify_all(self) -> None:
+        """Wakes all; see `threading.Condition`."""
+        self._check()
+        self._waiting.wake_all()
+
+    def _check(self) -> None:
+        self._scheduler.check()
+        if not self._lock.locked():
+            raise RuntimeError("cannot notify on un-acquired lock")
+
+    def __enter__(self) -> bool:
+        return self._lock.acquire()
+
+    def __exit__(self, *_: Any) -> None:
+        self._lock.release()
+
+
+class SimEvent:
+    """An `Event`."""
+
+    def __init__(self, scheduler: Scheduler, clock: Clock) -> None:
+        self._scheduler, self._clock = scheduler, clock
+        self._is_set, self._waiting = False, Waiting(scheduler)
+
+    def is_set(self) -> bool:
+        """Returns whether it is set; see `threading.Event`."""
+        self._scheduler.check()
+        return self._is_set
+
+    def set(self) -> None:
+        """Sets it, and wakes all that wait; see `threading.Event`."""
+        self._scheduler.check()
+        self._is_set = True
+        self._waiting.wake_all()
+
+    def clear(self) -> None:
+        """Takes the setting back; see `threading.Event`."""
+        self._scheduler.check()
+        self._is_set = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until it is set; see `threading.Event`."""
+        self._scheduler.pass_by()
+        if not self._is_set:
+            self._waiting.wait(self._clock.ns(timeout))
+        return self._is_set
+
+
+class SimThread:
+    """A `Thread`."""
+
+    def __init__(self, scheduler: Scheduler, clock: Clock, task: Task) -> None:
+        self._scheduler, self._clock, self.task = scheduler, clock, task
+        self.name = task.name
+
+    def join(self, timeout: float | None = None) -> None:
+        """Waits for its end; see `threading.Thread`."""
+        self._scheduler.join(self.task, self._clock.ns(timeout))
+
+    def is_alive(self) -> bool:
+        """Returns whether it runs still; see `threading.Thread`."""
+        self._scheduler.check()
+        return not self.task.has_ended

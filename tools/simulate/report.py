@@ -1,0 +1,87 @@
+"""What is printed of schedules, and how the shortest list of faults is found that breaks a promise."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from dlio.errors import UsageError
+from tools.simulate import forked, scenario
+from tools.simulate.faults import Fault, drawn
+from tools.simulate.scenario import Outcome
+from tools.simulate.scheduler import S
+from tools.simulate.timeline import as_svg
+
+
+def one(seed: int, on: Collection[str], arguments: Namespace) -> Outcome:
+    """Runs one schedule as the arguments of the command say, prints what is to be known of it, and returns it."""
+    size = scenario.sized(seed, arguments.nodes, arguments.files)
+    every = drawn(seed, size, on)
+    numbers = _replayed(arguments.replay, len(every))
+    keep = bool(arguments.trace or arguments.svg)
+
+    def run(chosen: Sequence[int]) -> Outcome:
+        return forked.run(seed, size, [every[number] for number in chosen], keep=keep, until=arguments.until)
+
+    outcome = run(numbers)
+    if outcome.broken and arguments.shrink:
+        numbers = shortened(numbers, lambda fewer: bool(run(fewer).broken))
+        outcome = run(numbers)
+    if outcome.broken or arguments.schedules == 1:
+        _show(outcome, every, numbers, arguments)
+        if arguments.svg:
+            arguments.svg.write_text(as_svg(f"seed {seed}: {outcome.kind}; {outcome.broken}", outcome.trace))
+    return outcome
+
+
+def _replayed(text: str | None, count: int) -> list[int]:
+    try:
+        found = list(range(count)) if text is None else [int(number) for number in text.split(",") if number]
+    except ValueError as error:
+        raise UsageError(f"--replay {text}: expected numbers with commas") from error
+    if not all(0 <= number < count for number in found):
+        raise UsageError(f"--replay {text}: this seed draws the faults 0 to {count - 1}")
+    return found
+
+
+def shortened(numbers: Sequence[int], breaks: Callable[[Sequence[int]], bool]) -> list[int]:
+    """Returns the fewest faults found that break a promise still: parts are left out, then smaller ones."""
+    left, parts = list(numbers), 2
+    while len(left) >= 1:
+        step = -(-len(left) // parts)
+        fewer = next((try_ for at in range(0, len(left), step) if breaks(try_ := left[:at] + left[at + step :])), None)
+        if fewer is not None:
+            left, parts = fewer, max(2, parts - 1)
+        elif step == 1:
+            break
+        else:
+            parts = min(len(left), 2 * parts)
+    return left
+
+
+def _show(outcome: Outcome, every: Sequence[Fault], numbers: Sequence[int], arguments: Namespace) -> None:
+    print(
+        f"seed {outcome.seed}: {outcome.kind}, {arguments.nodes} nodes, {outcome.events:,} events in "
+        f"{outcome.ended / S:.3f} s of virtual time, {outcome.source:.3f} of the set read from the source, "
+        f"trace {outcome.digest}"
+    )
+    for number in numbers:
+        print(f"  fault {number}: {every[number]}")
+    for failure in outcome.failures:
+        print(f"  failed and came again: {failure}")
+    for line in outcome.trace[-arguments.trace :] if arguments.trace else []:
+        print(f"  {line}")
+    if outcome.broken:
+        replay = ",".join(map(str, numbers))
+        print(f"BROKEN: {outcome.broken}")
+        print(
+            f"again: python -m tools.simulate --version {scenario.VERSION} --seed {outcome.seed} --nodes "
+            f"{arguments.nodes} --files {arguments.files} --faults {arguments.faults} --replay {replay} --trace 100"
+        )
+
+
+def sum_up(schedules: int, broken: int, happened: Mapping[str, int]) -> None:
+    """Prints how many schedules there were, and in how many of them each fault came."""
+    print(f"{schedules:,} schedules, a promise broken in {broken:,}")
+    for kind in sorted(happened):
+        print(f"  {happened[kind]:>9,} {kind}")

@@ -1,0 +1,213 @@
+"""The world of a simulation, in the place of the system: `dlio.io.world` leads here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tools.simulate.chance import Chance
+from tools.simulate.clock import Clock
+from tools.simulate.network import Network
+from tools.simulate.primitives import SimCondition, SimEvent, SimLock, SimThread
+from tools.simulate.process import Process
+from tools.simulate.scheduler import Scheduler
+from tools.simulate.selector import SimSelector
+from tools.simulate.sockets import SimSocket
+from tools.simulate.storage import Storage
+
+_FIRST_PID = 1_000
+_TICK = 10_000_000  # ns
+
+
+@dataclass(eq=False)
+class Machine:
+    """One node of a simulation.
+
+    Attributes:
+        number: of the node.
+        clock: its clocks.
+        boots: how often its system has started.
+        processes: that were ever started there, the latest last.
+    """
+
+    number: int
+    clock: Clock
+    boots: int = 1
+    processes: list[Process] = field(default_factory=list)
+
+    def living(self, pid: int) -> Process | None:
+        """Returns the process of this id; None if there is none."""
+        return next((each for each in self.processes if each.pid == pid and not each.is_dead), None)
+
+
+class SimulatedWorld:
+    """A `World`, for whichever task runs; no call of a dead process's returns.
+
+    Args:
+        scheduler: of the schedule.
+        network: connects the machines.
+        storage: the disks.
+        machines: the nodes.
+
+    Attributes:
+        scheduler, network, storage, machines: as the arguments.
+    """
+
+    def __init__(self, scheduler: Scheduler, network: Network, storage: Storage, machines: Sequence[Machine]) -> None:
+        self.scheduler, self.network, self.storage, self.machines = scheduler, network, storage, machines
+        self._chance = Chance(scheduler.seed, "secrets")
+        self._lives = 0
+
+    def process(self, node: int, pid: int | None = None) -> Process:
+        """Returns a new process of a node, by default with an id that was never used there."""
+        machine = self.machines[node]
+        pid = _FIRST_PID + len(machine.processes) if pid is None else pid
+        boot = f"{node:08x}-0000-4000-8000-{machine.boots:012x}"
+        self._lives += 1
+        process = self.scheduler.process(node, pid, boot, f"node{node}", self._lives)
+        machine.processes.append(process)
+        return process
+
+    def _process(self) -> Process:
+        self.scheduler.check()
+        task = self.scheduler.current
+        assert task, "only tasks live in a simulated world"
+        return task.process
+
+    def _machine(self) -> Machine:
+        return self.machines[self._process().node]
+
+    def _files(self) -> Storage:
+        self.scheduler.check()
+        return self.storage
+
+    def monotonic(self) -> float:
+        """Returns this node's seconds; see `dlio.io.world`, as for all of these."""
+        return self._machine().clock.monotonic()
+
+    def wall(self) -> float:
+        """Returns this node's time of day."""
+        return self._machine().clock.wall_ns() / 1e9
+
+    def sleep(self, seconds: float) -> None:
+        """Lets others run for so long."""
+        ns = self._machine().clock.ns(seconds)
+        if ns is None:
+            self.scheduler.park()
+        else:
+            self.scheduler.pause(ns)
+
+    def start(self, call: Callable[[], object], name: str) -> SimThread:
+        """Returns a new thread of the present process."""
+        process = self._process()
+        task = self.scheduler.spawn(process, call, name)
+        self.scheduler.pass_by()
+        return SimThread(self.scheduler, self.machines[process.node].clock, task)
+
+    def lock(self) -> SimLock:
+        """Returns a lock."""
+        return SimLock(self.scheduler, self._machine().clock)
+
+    def condition(self) -> SimCondition:
+        """Returns a condition."""
+        return SimCondition(self.scheduler, self._machine().clock)
+
+    def event(self) -> SimEvent:
+        """Returns an event."""
+        return SimEvent(self.scheduler, self._machine().clock)
+
+    def random_bytes(self, count: int) -> bytes:
+        """Returns drawn bytes."""
+        self.scheduler.check()
+        return self._chance.bytes(count)
+
+    def pid(self) -> int:
+        """Returns the present process's id."""
+        return self._process().pid
+
+    def boot_id(self) -> str:
+        """Returns what the present node's system is known by until it starts anew."""
+        return self._process().boot
+
+    def host(self) -> str:
+        """Returns the present node's name."""
+        return self._process().host
+
+    def start_time(self, pid: int) -> int | None:
+        """Returns when a process of this node started; None if it is gone."""
+        found = self._machine().living(pid)
+        return found.began // _TICK + 1 if found else None
+
+    def address(self) -> str:
+        """Returns the present node's address."""
+        return self.network.address_of(self._process().node)
+
+    def listen(self, host: str, backlog: int) -> SimSocket:
+        """Returns a socket that listens."""
+        return self.network.listen(self._process(), backlog)
+
+    def connect(self, address: Any, seconds: float) -> SimSocket:
+        """Returns a connection."""
+        return self.network.connect(self._process(), address, seconds)
+
+    def unix_socket(self) -> SimSocket:
+        """Returns a Unix socket."""
+        return SimSocket(self.network, self._process(), "")
+
+    def user_of(self, peer: Any) -> int:
+        """Returns this user, whose all processes are."""
+        self.scheduler.check()
+        return os.geteuid()
+
+    def limit(self, peer: Any, seconds: float) -> None:
+        """Has each call on a connection end after so many seconds."""
+        peer.limit(seconds)
+
+    def keep_alive(self, peer: Any) -> None:
+        """Does nothing: whose other end is gone without a word is silent for longer than anybody waits."""
+        self.scheduler.check()
+
+    def selector(self) -> Any:
+        """Returns an empty selector."""
+        return SimSelector(self.network, self._process())
+
+    def send_file(self, peer: Any, descriptor: int, begin: int, count: int) -> int:
+        """Sends as much of a file's range as there is room for."""
+        data = self._files().pread(descriptor, min(count, self.network.weather.window), begin)
+        return int(peer.send(memoryview(data))) if data else 0
+
+    def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        """Opens a file."""
+        return self._files().open(path, flags, mode, dir_fd=dir_fd)
+
+    def pread(self, descriptor: int, count: int, offset: int) -> bytes:
+        """Reads."""
+        return self._files().pread(descriptor, count, offset)
+
+    def preadv(self, descriptor: int, buffers: Sequence[Any], offset: int) -> int:
+        """Reads into buffers."""
+        return self._files().preadv(descriptor, buffers, offset)
+
+    def pwrite(self, descriptor: int, data: Any, offset: int) -> int:
+        """Writes."""
+        return self._files().pwrite(descriptor, data, offset)
+
+    def fsync(self, descriptor: int) -> None:
+        """Makes durable."""
+        self._files().fsync(descriptor)
+
+    def replace(
+        self, source: Any, target: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
+    ) -> None:
+        """Renames."""
+        self._files().replace(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+
+    def touch(self, path: Any, *, dir_fd: int | None = None) -> None:
+        """Stamps the time."""
+        self._files().touch(path, dir_fd=dir_fd)
+
+    def changed(self, status: os.stat_result) -> float:
+        """Returns when a file was changed."""
+        return self._files().changed(status)
