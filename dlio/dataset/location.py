@@ -12,6 +12,7 @@ from dlio.errors import UsageError
 from dlio.urls import REMOTE, is_url
 
 NAME = "manifest.jsonl"
+TREE, TREE_SUFFIX = "tree", ".tree"  # the format of files staged as they are, and how the name of their list ends
 STATS_NAME = ".dlio-stats.json"  # numbers that `dlio info --stats` has found
 _MOST_LOOKED_AT = 1000  # entries of a folder that holds no data set: it may hold all images
 _MOST_NAMED = 5
@@ -47,9 +48,9 @@ def names_url(given: str | PathLike[str]) -> bool:
 
 
 def folder_of(path: Path) -> Path:
-    """Returns the folder of the data set that `path` is, or whose manifest or shard it is."""
+    """Returns the folder of the data set that `path` is, or whose manifest, shard or staged folder it is."""
     with suppress(OSError):  # reading the manifest will raise it
-        is_one = path.is_file() or path.name.startswith("shard-")
+        is_one = path.is_file() or path.name.startswith("shard-") or path.with_name(path.name + TREE_SUFFIX).is_file()
         if is_one and not (path / NAME).exists() and (path.parent / NAME).is_file():
             return path.parent
     return path

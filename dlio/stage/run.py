@@ -25,7 +25,8 @@ from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options, Ou
 from dlio.stage.meeting import mpi
 from dlio.stage.meeting.gathering import met
 from dlio.stage.strategies import AUTO, Strategy, load, needs_of
-from dlio.stage.transfer.source import StagingSource, source_of
+from dlio.stage.transfer.source import StagingSource
+from dlio.stage.transfer.tree import anything
 from dlio.stage.upkeep.clean import forsake
 
 _log = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ class StageSummary:
     """The work of one process; its fields are the JSON that `dlio stage --json` prints.
 
     Attributes:
-        path: the staged data set.
+        path: the staged data set, file or folder.
         content_id: its content id.
         strategy: the name of the strategy carried out.
         node: this machine's host name.
@@ -77,7 +78,7 @@ def run(
     needs = needs_of(strategy)
     if options.mode is not None and options.mode & ~0o044 != 0o600:
         raise UsageError(f"mode {options.mode:o}: staged files can be 600, 640 or 644")
-    job = Job(source_of(dataset), Path(dest or "").absolute(), topology or Topology.from_env(), options, listeners)
+    job = Job(anything(dataset), Path(dest or "").absolute(), topology or Topology.from_env(), options, listeners)
     if dest is not None:
         learn_id(job.manifest, job.dest)
         return _carry_out(job, strategy, started)
@@ -119,6 +120,7 @@ def _carry_out(job: Job, strategy: str, started: float) -> tuple[Manifest, Stage
         rates = decision.rates
         strategy, job = decision.strategy, replace(job, options=replace(job.options, copies=decision.copies))
         _log.info("staging by %s: %s", strategy, decision.why)
+        check_job(job, strategy)
     chosen = load(strategy)
     if not chosen.NEEDS.exchange:
         mpi.agreed()
@@ -126,7 +128,7 @@ def _carry_out(job: Job, strategy: str, started: float) -> tuple[Manifest, Stage
         outcome = _carried_out(chosen, job)
     remember(job.dest)
     return outcome.manifest, StageSummary(
-        path=str(outcome.manifest.root),
+        path=str(outcome.manifest.path),
         content_id=job.manifest.content_id,
         strategy=strategy,
         node=socket.gethostname(),

@@ -21,7 +21,8 @@ from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options, al
 from dlio.stage.planning.cost import Cost, Machine, Volume, pays_after_epochs
 from dlio.stage.planning.striping import layouts_text
 from dlio.stage.strategies import AUTO, LayingOut, cost_of, load
-from dlio.stage.transfer.source import StagingSource, source_of
+from dlio.stage.transfer.source import StagingSource
+from dlio.stage.transfer.tree import anything
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def preview(
     Raises:
         DlioError: as `dlio.stage`.
     """
-    job = Job(source_of(dataset), Path(dest or "").absolute(), topology or Topology.from_env(), options, listeners)
+    job = Job(anything(dataset), Path(dest or "").absolute(), topology or Topology.from_env(), options, listeners)
     job = job if dest is not None else with_dest(job, strategy)
     check_job(job, strategy)
     machine = machine_of(job.manifest, job.dest, job.topology, options.machine)

@@ -81,7 +81,7 @@ class FolderAccess:
             name = os.path.realpath(name)
         status = status or os.stat(name)  # noqa: PTH116  half the time of Path.stat
         bits = status.st_mode & self._let_in(name.rpartition("/")[0], status.st_gid)
-        if bits and _has_acl(name):
+        if bits and has_list(name):
             bits = 0
         return Access(0o600 | bits, status.st_gid)
 
@@ -97,7 +97,7 @@ class FolderAccess:
 
 def _without_list(folder: Path) -> os.stat_result:
     status = folder.stat()
-    return os.stat_result((status.st_mode & ~0o077, *status[1:])) if _has_acl(str(folder)) else status
+    return os.stat_result((status.st_mode & ~0o077, *status[1:])) if has_list(str(folder)) else status
 
 
 def _lets_in(folder: os.stat_result, group: int) -> bool:
@@ -105,7 +105,8 @@ def _lets_in(folder: os.stat_result, group: int) -> bool:
     return bool(folder.st_mode & (stat.S_IXGRP if folder.st_gid == group else stat.S_IXOTH))
 
 
-def _has_acl(path: str) -> bool:
+def has_list(path: str) -> bool:
+    """Returns whether a file or folder has an access control list."""
     try:
         return bool(os.getxattr(path, _ACL))
     except OSError:  # it has none, or the file system does not support them

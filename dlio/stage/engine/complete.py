@@ -28,6 +28,7 @@ from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.node_cache import is_being_filled, make_room
 from dlio.stage.copies.ownership import check_safe, choosing_again, folder_for_us, open_for_us
+from dlio.stage.engine.agreeing import agree
 from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.node import Node
 from dlio.stage.engine.store import Create, Store
@@ -195,6 +196,7 @@ def fill(
             job.listeners.expect(lacked)
         with _at_work(job, plan, folder, create, meeting) as together:
             together.wait()
+            agree(together.node)
             finish()
             together.serve()
             node = together.node

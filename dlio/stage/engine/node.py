@@ -15,6 +15,7 @@ from dlio.io import files
 from dlio.locking.owner import Owner
 from dlio.stage.copies import lease
 from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.learned import Learned
 from dlio.stage.copies.live_folder import FILES, AgentRecord, LiveFolder
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
@@ -116,10 +117,11 @@ class Node:
         return self._tcp.address if self._tcp else ("", 0)
 
     def _lacking(self) -> set[int]:
-        """Returns the numbers of the kept files that have no final name yet; raises StorageError."""
+        """Returns the numbers of the kept files that have no final name, or no digest, yet; raises StorageError."""
         kept = {self.plan.listed[number].name: number for number in self.plan.kept}
-        missing = self.folder.missing([self.plan.listed[number] for number in kept.values()])
-        return {kept[file.name] for file in missing}
+        wanted = [self.plan.listed[number] for number in kept.values()]
+        missing = {file.name for file in self.folder.missing(wanted)} | Learned(self.folder.path).lacking(wanted)
+        return {kept[name] for name in missing}
 
     def _source_name(self, number: int) -> str:
         return self._job.source.name_of(self.plan.listed[number])

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlio.dataset.manifest import File
-from dlio.errors import DigestError, StorageError
+from dlio.errors import StorageError
 from dlio.io import files, trace
 from dlio.io.threads import cached_property
 from dlio.stage.copies.access import Access
 from dlio.stage.copies.blocks import Blocks
+from dlio.stage.copies.learned import Learned
 from dlio.stage.copies.live_folder import FILES, SMALL_BYTES, LiveFolder
 from dlio.stage.engine.failures import FULL, FullError
 from dlio.stage.engine.running_digest import Held, RunningDigest
@@ -71,6 +72,7 @@ class Store:
         self._live, self._access, self._source_name = live, access, source_name
         self._create, self._report = create, report
         self._files, self._kept = live.path / FILES, kept
+        self.learned = Learned(live.staged.path)
         self._lock, self._counting = threading.Lock(), threading.Lock()
         self._begun: dict[int, _Begun] = {}
         self._held = Held()
@@ -160,22 +162,15 @@ class Store:
         if self.is_finished(number):
             return
         file = self.listed[number]
-        running = files.new_hash(algorithm := file.digest.partition(":")[0])
+        running = files.new_hash(algorithm := self._algorithm(number))
         running.update(data)
-        self._check(number, f"{algorithm}:{running.hexdigest()}")
+        self.learned.check(file, f"{algorithm}:{running.hexdigest()}", self._source_name(number))
         with self._made(path, file) as descriptor:
             write_all(descriptor, 0, data)
             files.sync_written(descriptor)
             files.check_length(path, descriptor, file.num_bytes)
         self._name(number)
         self._count(file.num_bytes)
-
-    def _check(self, number: int, found: str) -> None:
-        """Compares the digest of a file with the expected one; raises DigestError."""
-        file = self.listed[number]
-        if found != file.digest:
-            name = self._source_name(number)
-            raise DigestError(f"{name} is damaged: expected the digest {file.digest}, found {found}: pack it again")
 
     def clear(self, number: int, spans: Sequence[Span]) -> None:
         """Notes that spans are not there, unless the file is finished, and so verified."""
@@ -204,7 +199,7 @@ class Store:
             self.write(number, 0, memoryview(b""))
         elif begun := self._unfinished(number):
             file, path = self.listed[number], self._path(number)
-            self._check(number, begun.digest.whole())
+            self.learned.check(file, begun.digest.whole(), self._source_name(number))
             try:
                 with files.storage_errors("sync", path), opened(path, os.O_RDONLY) as descriptor:
                     os.fsync(descriptor)
@@ -252,8 +247,10 @@ class Store:
         return self.listed[number].num_bytes <= SMALL_BYTES
 
     def _digest(self, number: int, blocks: Blocks) -> RunningDigest:
-        algorithm = self.listed[number].digest.partition(":")[0]
-        return RunningDigest(self._path(number), blocks, algorithm, self._held)
+        return RunningDigest(self._path(number), blocks, self._algorithm(number), self._held)
+
+    def _algorithm(self, number: int) -> str:
+        return self.listed[number].digest.partition(":")[0] or files.DEFAULT_DIGEST
 
     def _unfinished(self, number: int) -> _Begun | None:
         """Returns a file, made or gone on with at the first use; None if it is finished."""

@@ -1,0 +1,138 @@
+"""Digests that are found while files are copied, since their source knows none: kept until the copy is published.
+
+`.dlio/digests` of a copy holds a line of JSON for each file, `["env/bin/python3.12", "xxh3-128:..."]`, written before
+the file gets its name. So a process that goes on with the copy of a killed one trusts the files that have a line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from dlio.dataset.json_lines import dump
+from dlio.dataset.manifest import File, Manifest
+from dlio.errors import DigestError, DlioError, StorageError
+from dlio.io import files, limits
+from dlio.stage.copies.base_folder import CONTROL
+
+DIGEST_BYTES = 16  # of files.DEFAULT_DIGEST
+_NAME = "digests"
+
+
+class Learned:
+    """The digests of the files of a copy; for any number of threads.
+
+    Args:
+        copy: the folder of the copy.
+    """
+
+    def __init__(self, copy: Path) -> None:
+        self._copy, self._path = copy, copy / CONTROL / _NAME
+        self._lock = threading.Lock()
+        self._found: dict[str, str] = {}
+        self._is_loaded = False
+
+    def load(self) -> Mapping[str, str]:
+        """Returns the digests by the files' names: of a published copy those of its manifest; raises StorageError."""
+        with self._lock:
+            return self._load()
+
+    def _load(self) -> Mapping[str, str]:
+        if self._is_loaded:
+            return self._found
+        self._is_loaded = True
+        with suppress(DlioError):
+            published = Manifest.load(self._copy)
+            self._found.update((file.name, file.digest) for shard in published.shards for file in shard.files)
+            return self._found
+        with suppress(FileNotFoundError), files.storage_errors("read", self._path):
+            if self._path.exists():
+                self._found.update(_parsed(files.read_regular(self._path, limits.manifest_bytes())))
+        return self._found
+
+    def get(self, name: str) -> str:
+        """Returns the digest of a file; "" if it is not known; raises StorageError."""
+        with self._lock:
+            return self._load().get(name, "")
+
+    def lacking(self, wanted: Sequence[File]) -> set[str]:
+        """Returns the names of the files whose digests are not known at all; raises StorageError."""
+        unknown = {file.name for file in wanted if not file.digest}
+        return unknown.difference(self.load()) if unknown else unknown
+
+    def packed(self, listed: Sequence[File]) -> bytes:
+        """Returns the digests found of files, `DIGEST_BYTES` each; zeros for other files; raises StorageError."""
+        digests = ("" if file.digest else self.get(file.name) for file in listed)
+        return b"".join(bytes.fromhex(each[-2 * DIGEST_BYTES :]) or bytes(DIGEST_BYTES) for each in digests)
+
+    def check(self, file: File, digest: str, source: str) -> None:
+        """Compares the digest of a file that gets its name next with the expected one, or notes it if none is known.
+
+        Args:
+            file, digest: the file, and the digest of its copy.
+            source: the file's name at its source.
+
+        Raises:
+            DigestError: the file is damaged.
+            StorageError: the digest cannot be written.
+        """
+        if not file.digest:
+            self._note(file.name, digest)
+        elif digest != file.digest:
+            raise DigestError(f"{source} is damaged: expected the digest {file.digest}, found {digest}: pack it again")
+
+    def _note(self, name: str, digest: str) -> None:
+        line = dump([name, digest]).encode()
+        with self._lock, files.storage_errors("write", self._path):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(self._path, flags, 0o600)
+            try:
+                if os.write(descriptor, line) != len(line):
+                    os.write(descriptor, b"\n")  # a full disk: this line does not count, and the next one does
+            finally:
+                os.close(descriptor)
+            self._found[name] = digest
+
+    def forget(self) -> None:
+        """Removes the file once the digests are in a published manifest; raises StorageError."""
+        with files.storage_errors("remove", self._path):
+            self._path.unlink(missing_ok=True)
+
+    def applied(self, manifest: Manifest) -> Manifest:
+        """Returns a manifest with the digests of all files.
+
+        Raises:
+            StorageError: one is not known.
+        """
+        if all(file.digest for shard in manifest.shards for file in shard.files):
+            return manifest
+        found = self.load()
+        shards = [
+            shard.replace(
+                files=tuple(
+                    file if file.digest else file.replace(digest=found.get(file.name, "")) for file in shard.files
+                )
+            )
+            for shard in manifest.shards
+        ]
+        if lacking := [file.name for shard in shards for file in shard.files if not file.digest]:
+            raise StorageError(
+                f"{self._path} has no digest of {lacking[0]!r}, though it was copied: run dlio clean, then stage again"
+            )
+        return replace(manifest, shards=tuple(shards))
+
+
+def _parsed(data: bytes) -> dict[str, str]:
+    """Returns the digests of all lines that are whole."""
+    found = {}
+    for line in data.split(b"\n")[:-1]:
+        with suppress(ValueError, TypeError, RecursionError):
+            name, digest = json.loads(line)
+            if isinstance(name, str) and isinstance(digest, str) and digest.startswith(f"{files.DEFAULT_DIGEST}:"):
+                found[name] = digest
+    return found
