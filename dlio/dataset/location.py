@@ -48,9 +48,9 @@ def names_url(given: str | PathLike[str]) -> bool:
 
 
 def folder_of(path: Path) -> Path:
-    """Returns the folder of the data set that `path` is, or whose manifest, shard or staged folder it is."""
+    """Returns the folder of the data set that `path` is, or whose manifest or shard it is."""
     with suppress(OSError):  # reading the manifest will raise it
-        is_one = path.is_file() or path.name.startswith("shard-") or path.with_name(path.name + TREE_SUFFIX).is_file()
+        is_one = path.is_file() or path.name.startswith("shard-")
         if is_one and not (path / NAME).exists() and (path.parent / NAME).is_file():
             return path.parent
     return path

@@ -27,10 +27,9 @@ from typing import Any
 import msgspec
 
 from dlio.dataset import json_lines, seal
-from dlio.dataset.content_id import content_id
 from dlio.dataset.location import NAME, TREE, TREE_SUFFIX, folder_of, named_in, shards_in, unpacked
 from dlio.dataset.schema import Schema
-from dlio.dataset.shard import Count, CropReady, DecodeReady, File, Part, Shard, checked, whole_number
+from dlio.dataset.shard import Count, CropReady, DecodeReady, File, Part, Shard, checked, content_id, whole_number
 from dlio.errors import DataError, ManifestError, StorageError
 from dlio.io import files
 from dlio.io.sizes import counted, format_size
@@ -171,6 +170,8 @@ class Manifest:
         except StorageError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR):
                 raise
+        if path.parent.with_name(path.parent.name + TREE_SUFFIX).is_file() and path.parent.with_name(NAME).is_file():
+            return cls.load(path.parent.parent)  # a folder that was staged as it is
         is_partial = (path.parent / PARTIAL_NAME).exists()
         hint = "it is still being packed: run the same pack command again" if is_partial else ""
         hint = hint or named_in(path.parent) or shards_in(path.parent) or unpacked(path.parent)

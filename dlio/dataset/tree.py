@@ -12,6 +12,7 @@ no digests of the files; those are found while a copy is made, and are in the ma
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -93,6 +94,38 @@ def decoded(data: bytes, path: Path) -> list[Entry]:
         around |= {entry.path} if entry.kind == "folder" else set()
         seen.add(entry.path)
     return entries
+
+
+def entries_of(manifest: Manifest, root: Path) -> list[Entry]:
+    """Returns the entries of the list of a copy in the folder `root`; raises ManifestError, StorageError."""
+    table = manifest.shards[0].files[0]
+    return decoded(files.read_regular(root / table.name, table.num_bytes), root / table.name)
+
+
+def differing(manifest: Manifest, root: Path) -> Iterator[tuple[str, str]]:
+    """Yields what of a copy has another mode than its list says, or is another link or no folder, and how it differs.
+
+    Raises:
+        ManifestError, StorageError: the list is damaged, or cannot be read.
+    """
+    for entry in entries_of(manifest, root) if manifest.format == TREE else ():
+        if problem := _problem(f"{root}/{entry.path}", entry):
+            yield entry.path, problem
+
+
+def _problem(path: str, entry: Entry) -> str:
+    try:
+        mode = os.lstat(path).st_mode
+        target = os.readlink(path) if stat.S_ISLNK(mode) else ""  # noqa: PTH115  of text
+    except OSError as error:
+        return "" if entry.kind == "file" else f"cannot be looked at: {error.strerror}"  # files are read anyway
+    if entry.kind == "link":
+        return "" if target == entry.target else f"expected a link to {entry.target!r}, found {target or 'no link'!r}"
+    if entry.kind == "folder" and not stat.S_ISDIR(mode):
+        return "expected a folder"
+    if stat.S_IMODE(mode) & 0o707 != entry.mode & 0o707:  # the group's bits may have been dropped
+        return f"expected the mode {entry.mode:o}, found {stat.S_IMODE(mode):o}"
+    return ""
 
 
 def manifest_of(entries: Sequence[Entry], table: bytes, around: Path) -> Manifest:

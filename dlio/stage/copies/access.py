@@ -25,7 +25,7 @@ class Access:
     group: int | None = None
     listing: int = 0o044
 
-    def give_file(self, path: Path) -> None:
+    def give_file(self, path: str | Path) -> None:
         """Sets the mode and group of a file of this user; drops the group's bits if the group cannot be set.
 
         Raises:
@@ -41,7 +41,7 @@ class Access:
         """
         self._give(path, 0o700 | (self.mode & 0o044) >> 2 | (self.mode & self.listing & 0o044))
 
-    def _give(self, path: Path, mode: int) -> None:
+    def _give(self, path: str | Path, mode: int) -> None:
         status = os.lstat(path)
         group = status.st_gid if self.group is None else self.group
         if mode & 0o070 and status.st_gid != group:
@@ -50,7 +50,7 @@ class Access:
             except PermissionError:  # this user is not in the group: it may read only if all may
                 mode &= ~0o070 | (mode & 0o007) << 3
         if stat.S_IMODE(status.st_mode) != mode:
-            path.chmod(mode)
+            os.chmod(path, mode)  # noqa: PTH101  of text, too
 
 
 PRIVATE = Access(0o600)

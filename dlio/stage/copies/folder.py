@@ -214,8 +214,7 @@ class StagedFolder:
         Raises:
             StorageError: the file system refused.
         """
-        learned = Learned(self.path)
-        manifest = learned.applied(manifest)
+        manifest = Learned(self.path).applied(manifest)
         for folder in self._folders(names):
             files.sync_folder(folder)
         last = self.path / CONTROL / NAME
@@ -226,7 +225,6 @@ class StagedFolder:
         self._give([last, self.marker], names, access)
         restore(manifest, self.path)
         files.publish(last, self.path / NAME)
-        learned.forget()
 
     def access(self) -> Access:
         """Returns who may read an existing copy, by the modes of its marker and folder.

@@ -1,7 +1,8 @@
-"""Digests that are found while files are copied, since their source knows none: kept until the copy is published.
+"""Digests that are found while files are copied, since their source knows none.
 
 `.dlio/digests` of a copy holds a line of JSON for each file, `["env/bin/python3.12", "xxh3-128:..."]`, written before
-the file gets its name. So a process that goes on with the copy of a killed one trusts the files that have a line.
+the file gets its name. So a process that goes on with the copy of a killed one trusts the files that have a line, and
+the manifest of a copy can be made again if it is damaged.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from io import FileIO
 from pathlib import Path
 
 from dlio.dataset.json_lines import dump
@@ -36,6 +38,7 @@ class Learned:
         self._lock = threading.Lock()
         self._found: dict[str, str] = {}
         self._is_loaded = False
+        self._file: FileIO | None = None
 
     def load(self) -> Mapping[str, str]:
         """Returns the digests by the files' names: of a published copy those of its manifest; raises StorageError."""
@@ -89,19 +92,17 @@ class Learned:
     def _note(self, name: str, digest: str) -> None:
         line = dump([name, digest]).encode()
         with self._lock, files.storage_errors("write", self._path):
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-            descriptor = os.open(self._path, flags, 0o600)
-            try:
-                if os.write(descriptor, line) != len(line):
-                    os.write(descriptor, b"\n")  # a full disk: this line does not count, and the next one does
-            finally:
-                os.close(descriptor)
+            if self._file is None:
+                self._file = open(self._path, "ab", buffering=0, opener=_opener)  # noqa: SIM115  closed with this
+            if self._file.write(line) != len(line):
+                self._file.write(b"\n")  # a full disk: this line does not count, and the next one does
             self._found[name] = digest
 
-    def forget(self) -> None:
-        """Removes the file once the digests are in a published manifest; raises StorageError."""
-        with files.storage_errors("remove", self._path):
-            self._path.unlink(missing_ok=True)
+    def close(self) -> None:
+        """Closes the file; nothing else may be called at the same time."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def applied(self, manifest: Manifest) -> Manifest:
         """Returns a manifest with the digests of all files.
@@ -125,6 +126,10 @@ class Learned:
                 f"{self._path} has no digest of {lacking[0]!r}, though it was copied: run dlio clean, then stage again"
             )
         return replace(manifest, shards=tuple(shards))
+
+
+def _opener(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 def _parsed(data: bytes) -> dict[str, str]:

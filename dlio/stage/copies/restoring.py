@@ -9,12 +9,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable
 from pathlib import Path
 
 from dlio.dataset.location import TREE
 from dlio.dataset.manifest import Manifest
-from dlio.dataset.tree import Entry, decoded
+from dlio.dataset.tree import Entry, entries_of
 from dlio.errors import StorageError
 from dlio.io import files
 from dlio.stage.copies.access import Access
@@ -33,8 +32,7 @@ def restore(manifest: Manifest, root: Path) -> None:
     """
     if manifest.format != TREE:
         return
-    table = manifest.shards[0].files[0]
-    entries = decoded(files.read_regular(root / table.name, table.num_bytes), root / table.name)
+    entries = entries_of(manifest, root)
     with files.storage_errors("restore", root):
         folders = [entry for entry in entries if entry.kind == "folder"]
         for entry in folders:
@@ -48,34 +46,6 @@ def restore(manifest: Manifest, root: Path) -> None:
         for entry in reversed(folders):  # what is made in a folder changes its time
             _give(root, entry)
             files.sync_folder(root / entry.path)
-
-
-def differing(manifest: Manifest, root: Path) -> Iterable[tuple[str, str]]:
-    """Yields the links and folders of a copy that are not as its list says, and how; what is no folder's copy has none.
-
-    Raises:
-        ManifestError, StorageError: the list is damaged, or cannot be read.
-    """
-    if manifest.format != TREE:
-        return
-    table = manifest.shards[0].files[0]
-    for entry in decoded(files.read_regular(root / table.name, table.num_bytes), root / table.name):
-        if problem := _problem(root, entry):
-            yield entry.path, problem
-
-
-def _problem(root: Path, entry: Entry) -> str:
-    path = f"{root}/{entry.path}"
-    try:
-        mode = os.lstat(path).st_mode
-        target = os.readlink(path) if entry.kind == "link" and stat.S_ISLNK(mode) else ""  # noqa: PTH115  of text
-    except OSError as error:
-        return "" if entry.kind == "file" else f"cannot be looked at: {error.strerror}"  # files are checked by digest
-    if entry.kind == "link":
-        return "" if target == entry.target else f"expected a link to {entry.target!r}, found {target or 'no link'!r}"
-    if stat.S_IMODE(mode) & 0o707 != entry.mode & 0o707:  # the group's may have been dropped
-        return f"expected the mode {entry.mode:o}, found {stat.S_IMODE(mode):o}"
-    return ""
 
 
 def _make_folder(root: Path, entry: Entry) -> None:
@@ -100,6 +70,6 @@ def _make_link(root: Path, entry: Entry) -> None:
 
 
 def _give(root: Path, entry: Entry) -> None:
-    path = root / entry.path
+    path = f"{root}/{entry.path}"
     Access(entry.mode, entry.group).give_file(path)
     os.utime(path, ns=(entry.time, entry.time), follow_symlinks=False)

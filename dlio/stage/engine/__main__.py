@@ -28,7 +28,6 @@ from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.node_cache import make_room
 from dlio.stage.copies.ownership import check_safe, choosing_again, open_for_us
-from dlio.stage.engine.agreeing import agree
 from dlio.stage.engine.complete import Claims, take_over
 from dlio.stage.engine.node import LetGo, Node
 from dlio.stage.job import Job
@@ -133,7 +132,7 @@ def _filled(task: Task, job: Job, plan: Plan, folder: StagedFolder, claims: Clai
         say("ready")
         if not is_complete:
             node.until_complete()
-            agree(node)
+            node.agree()
             folder.finish(node.plan.manifest, node.kept_names, job.access(None))
             node.publish()
     except BaseException:

@@ -28,7 +28,6 @@ from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.node_cache import is_being_filled, make_room
 from dlio.stage.copies.ownership import check_safe, choosing_again, folder_for_us, open_for_us
-from dlio.stage.engine.agreeing import agree
 from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.node import Node
 from dlio.stage.engine.store import Create, Store
@@ -196,7 +195,7 @@ def fill(
             job.listeners.expect(lacked)
         with _at_work(job, plan, folder, create, meeting) as together:
             together.wait()
-            agree(together.node)
+            together.node.agree()
             finish()
             together.serve()
             node = together.node

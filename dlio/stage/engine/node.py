@@ -23,6 +23,7 @@ from dlio.stage.engine.relay import Relay
 from dlio.stage.engine.server import Server
 from dlio.stage.engine.store import Create, Store
 from dlio.stage.job import Job
+from dlio.stage.meeting.agreeing import agree
 from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
 from dlio.stage.meeting.meeting import MOST_TEXT, Meeting, Peer
 from dlio.stage.planning.plan import Plan
@@ -163,6 +164,10 @@ class Node:
         """Returns once the copy is complete; raises LetGo if the agent is to end before."""
         while not (self.store.is_complete and self.plan.is_whole):
             self._tick(may_end=not self.plan.is_whole)
+
+    def agree(self) -> None:
+        """Compares the digests that were found with other nodes'; raises as dlio/stage/meeting/agreeing.py."""
+        agree(self.meeting, self.plan, self.folder.path, self.store.learned)
 
     def until_unused(self) -> None:
         """Serves until nobody needs it any more; raises LetGo then, or when it is to end."""

@@ -237,6 +237,7 @@ class Store:
 
     def close(self) -> None:
         """Closes the blocks of unfinished files; nothing else may be called at the same time or later."""
+        self.learned.close()
         for begun in self._begun.values():
             begun.blocks.close()
 

@@ -18,6 +18,7 @@ from dlio.io import files
 from dlio.io.threads import Threads
 from dlio.stage.copies.access import PRIVATE, Access, FolderAccess, has_list
 from dlio.stage.copies.base_folder import CONTROL, MARKER
+from dlio.stage.transfer.read_ahead import ReadAhead
 from dlio.stage.transfer.source import MountedFolder, StagingSource, source_of
 
 _THREADS = 64  # each look at a file of a server is a round trip
@@ -33,15 +34,16 @@ def anything(given: str | PathLike[str] | Manifest | StagingSource) -> StagingSo
     if isinstance(given, str | PathLike) and not names_url(given):
         path = Path(os.path.abspath(given))  # noqa: PTH100  a link keeps its name
         with files.storage_errors("look at", path):
-            if path.exists() and not _is_dataset(path):
+            if not (path / NAME).exists() and path.exists() and not _is_dataset(path):
                 return TreeFolder(path)
     return source_of(given)
 
 
 def _is_dataset(path: Path) -> bool:
-    """Returns whether a path is a data set, or what will be one."""
-    folder = folder_of(path)
-    return any((folder / name).exists() for name in (NAME, PARTIAL_NAME, f"{CONTROL}/{MARKER}"))
+    """Returns whether a path is a data set's manifest or shard, what will be a data set, or a staged copy."""
+    folder, copy = folder_of(path), f"{CONTROL}/{MARKER}"
+    is_one = any((folder / name).exists() for name in (NAME, PARTIAL_NAME, copy))
+    return is_one or (path.with_name(f"{path.name}{TREE_SUFFIX}").exists() and (path.parent / copy).exists())
 
 
 class TreeFolder:
@@ -65,6 +67,7 @@ class TreeFolder:
         self.manifest = tree.manifest_of(entries, self._table, path.parent)
         modified = {entry.path: entry.time for entry in entries if entry.kind == "file"}
         self._folder = MountedFolder(self.manifest, modified)
+        self._ahead = ReadAhead(self.manifest, self._folder.read_range)
 
     def __str__(self) -> str:
         return str(self._path)
@@ -89,10 +92,11 @@ class TreeFolder:
         if self._is_table(file):
             target[:] = self._table[offset : offset + len(target)]
         else:
-            self._folder.read_range(file, offset, target)
+            self._ahead.fill(file, offset, target)
 
     def close(self) -> None:
         """Closes what `read_range` keeps open; see `StagingSource`."""
+        self._ahead.close()
         self._folder.close()
 
 

@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from dlio.dataset.location import TREE
 from dlio.dataset.manifest import NAME, File, Manifest
+from dlio.dataset.tree import differing
 from dlio.errors import DlioError, ManifestError, StorageError, UsageError
 from dlio.io.filesystems import check_room
 from dlio.locking.claim import claimed
@@ -162,6 +164,10 @@ def repair(folder: StagedFolder, manifest: Manifest, suspects: Collection[str], 
         failed = {file.name: why for file in damaged if (why := _copy_again(origin, copy, held, file))}
         repaired = [file.name for file in damaged if file.name not in failed]
         held.finish(manifest, repaired, held.access())
+        if manifest.format == TREE:
+            left = dict(differing(manifest, held.path))
+            failed |= {name: left[name] for name in suspects if name in left}
+            repaired += [name for name in suspects if name not in {NAME, *failed, *repaired}]
     return Repair([NAME, *repaired] if NAME in suspects else repaired, failed)
 
 

@@ -11,12 +11,13 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
+from pathlib import Path
 
 from dlio.errors import DigestError
 from dlio.io import files
-from dlio.stage.copies.learned import DIGEST_BYTES
-from dlio.stage.engine.node import Node
+from dlio.stage.copies.learned import DIGEST_BYTES, Learned
 from dlio.stage.meeting.meeting import Meeting, Peer
+from dlio.stage.planning.plan import Plan
 from dlio.stage.protocol import tcp, wire
 from dlio.stage.protocol.connection import Connection, node_client
 from dlio.stage.protocol.wire import Op, Request, Status
@@ -27,21 +28,28 @@ _SOON_SECONDS = 0.05
 _log = logging.getLogger(__name__)
 
 
-def agree(node: Node) -> None:
+def agree(meeting: Meeting | None, plan: Plan, copy: Path, learned: Learned) -> None:
     """Compares the digests that this node has found with those of the nodes that read the files from the source.
+
+    Args:
+        meeting: the other nodes; None if there are none.
+        plan: this node's part, all of which it has.
+        copy: the folder of the copy.
+        learned: the digests that this node has found.
 
     Raises:
         DigestError: they differ; the file is removed, and fetched again by the next run.
         StorageError: the file system refused.
     """
-    plan, meeting = node.plan, node.meeting
-    left = {number for number in plan.kept if not plan.listed[number].digest}
     if meeting is None:
         return
+    left = {number for number in plan.kept if not plan.listed[number].digest}
     since = time.monotonic()
-    while left := _read_by_others(node, meeting, left):
-        if found := _compared(node, meeting, left):
-            left -= found
+    while left := {number for number in left if plan.owner(number, meeting) != plan.node}:
+        if told := _told_by_all(meeting, plan, left):
+            for number, (peer, digest) in told.items():
+                _check(plan.listed[number].name, peer, digest, copy, learned)
+            left -= set(told)
             since = time.monotonic()
             continue
         if time.monotonic() - since > _PATIENCE_SECONDS:
@@ -51,31 +59,23 @@ def agree(node: Node) -> None:
         time.sleep(_SOON_SECONDS)
 
 
-def _read_by_others(node: Node, meeting: Meeting, numbers: Collection[int]) -> set[int]:
-    return {number for number in numbers if node.plan.owner(number, meeting) != node.plan.node}
-
-
-def _compared(node: Node, meeting: Meeting, numbers: Collection[int]) -> set[int]:
-    """Returns those of the files whose digests could be compared just now; raises as `agree`."""
-    owned, done = defaultdict[int, list[int]](list), set[int]()
+def _told_by_all(meeting: Meeting, plan: Plan, numbers: Collection[int]) -> dict[int, tuple[Peer, bytes]]:
+    """Returns the digests of those files that the nodes which read them have finished, and these nodes."""
+    owned, told = defaultdict[int, list[int]](list), dict[int, tuple[Peer, bytes]]()
     for number in sorted(numbers):
-        owned[node.plan.owner(number, meeting)].append(number)
+        owned[plan.owner(number, meeting)].append(number)
     for owner, wanted in owned.items():
         if peer := meeting.peer(owner):
             try:
-                told = dict(_told(node, meeting, peer, wanted))
+                told.update((number, (peer, digest)) for number, digest in _told(meeting, plan, peer, wanted))
             except OSError as error:
                 _log.info("node %d: %s", owner, error)
-                continue
-            for number, digest in told.items():
-                _check(node, number, peer, digest)
-            done.update(told)
-    return done
+    return told
 
 
-def _told(node: Node, meeting: Meeting, peer: Peer, wanted: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+def _told(meeting: Meeting, plan: Plan, peer: Peer, wanted: Sequence[int]) -> Iterator[tuple[int, bytes]]:
     """Yields what a node has found of files; nothing of those that it has not finished; raises OSError."""
-    content, client = node.plan.manifest.content_id, node_client(node.plan.node)
+    content, client = plan.manifest.content_id, node_client(plan.node)
     with closing(tcp.connect(peer.address, meeting.token, content, client)) as connection:
         first, data = -wire.MOST_DIGESTS, b""
         for number in wanted:
@@ -95,12 +95,10 @@ def _asked(connection: Connection, first: int) -> bytes:
     return bytes(data)
 
 
-def _check(node: Node, number: int, peer: Peer, digest: bytes) -> None:
-    file = node.plan.listed[number]
-    own, other = node.store.learned.get(file.name), f"{files.DEFAULT_DIGEST}:{digest.hex()}"
+def _check(name: str, peer: Peer, digest: bytes, copy: Path, learned: Learned) -> None:
+    own, other, path = learned.get(name), f"{files.DEFAULT_DIGEST}:{digest.hex()}", copy / name
     if own == other:
         return
-    path = node.folder.path / file.name
     with files.storage_errors("remove", path):
         path.unlink(missing_ok=True)
     raise DigestError(
