@@ -12,6 +12,7 @@ from os import PathLike
 from pathlib import Path
 
 from dlio.cluster.topology import Topology
+from dlio.dataset.location import TREE
 from dlio.dataset.manifest import Manifest
 from dlio.errors import DlioError, StorageError, UsageError
 from dlio.io import trace
@@ -127,8 +128,11 @@ def _carry_out(job: Job, strategy: str, started: float) -> tuple[Manifest, Stage
     with trace.span("stage", "stage", str(job.source)):
         outcome = _carried_out(chosen, job)
     remember(job.dest)
-    return outcome.manifest, StageSummary(
-        path=str(outcome.manifest.path),
+    staged = outcome.manifest
+    if staged.format == TREE:  # its digests were found meanwhile
+        staged = Manifest.load(staged.root)
+    return staged, StageSummary(
+        path=str(staged.path),
         content_id=job.manifest.content_id,
         strategy=strategy,
         node=socket.gethostname(),

@@ -94,6 +94,7 @@ class Learned:
         with self._lock, files.storage_errors("write", self._path):
             if self._file is None:
                 self._file = open(self._path, "ab", buffering=0, opener=_opener)  # noqa: SIM115  closed with this
+                self._file.write(b"\n")  # a line that a crash has cut off ends here
             if self._file.write(line) != len(line):
                 self._file.write(b"\n")  # a full disk: this line does not count, and the next one does
             self._found[name] = digest

@@ -28,7 +28,7 @@ from dlio.stage.copies.base_folder import CONTROL
 from dlio.stage.copies.blocks import Blocks
 from dlio.stage.copies.folder import LIVE, StagedFolder
 
-AGENT, SOCKET, TASK, LOG, FILES, BLOCKS = "agent.json", "socket", "task.json", "agent.log", "files", ".blocks"
+AGENT, SOCKET, TASK, LOG, FILES = "agent.json", "socket", "task.json", "agent.log", "files"
 SMALL_BYTES = 64 << 10  # of a file that comes as one piece, has no blocks, and is read when it has its final name
 _VERSION = 2
 _log = logging.getLogger(__name__)
@@ -80,8 +80,12 @@ class LiveFolder:
         return self.path / FILES / file.name
 
     def blocks(self, file: File) -> Path:
-        """Returns the path of the bits of an unfinished file."""
-        return self.path / FILES / (file.name + BLOCKS)
+        """Returns the path of the bits of an unfinished file: in a folder whose name no file's path begins with."""
+        return self.path / FILES / CONTROL / file.name
+
+    def new(self, number: int) -> Path:
+        """Returns the path of a file that is made, until it has its length: it is in no other file's way."""
+        return self.path / FILES / CONTROL / CONTROL / str(number)
 
     def present_bytes(self, listed: Sequence[File]) -> int:
         """Returns how many bytes of the files are here, finished or not."""

@@ -276,12 +276,13 @@ class Store:
                 with suppress(StorageError):
                     return Blocks.open(bits, file.num_bytes, is_writable=True), False
             path.unlink(missing_ok=True)
-            aside = path.with_name(f"{path.name}.new")
+            aside = self._live.new(number)
             with self._made(aside, file) as descriptor:
                 os.ftruncate(descriptor, file.num_bytes)
+            bits.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             blocks = Blocks.create(bits, file.num_bytes)
             try:
-                aside.rename(path)  # readers see it with its size and its blocks
+                with_folder(path, lambda: aside.rename(path))  # readers see it with its size and its blocks
             except OSError:
                 blocks.close()
                 raise

@@ -17,7 +17,7 @@ from dlio.errors import UsageError
 from dlio.io import files
 from dlio.io.threads import Threads
 from dlio.stage.copies.access import PRIVATE, Access, FolderAccess, has_list
-from dlio.stage.copies.base_folder import CONTROL, MARKER
+from dlio.stage.copies.base_folder import CONTROL, MARKER, MOST_LEVELS
 from dlio.stage.transfer.read_ahead import ReadAhead
 from dlio.stage.transfer.source import MountedFolder, StagingSource, source_of
 
@@ -112,6 +112,10 @@ def _listed(path: Path) -> Iterator[Entry]:
             groups = [names[start : start + _AT_ONCE] for start in range(0, len(names), _AT_ONCE)]
             level = [each for some in threads.each(lambda some: _entries(around, some), groups) for each in some]
             found += level
+            if level and level[0].path.count("/") > MOST_LEVELS:
+                raise UsageError(
+                    f"{around}/{level[0].path} lies deeper than {MOST_LEVELS} folders: stage a folder in it"
+                )
             folders = [entry.path for entry in level if entry.kind == "folder"]
     found.sort(key=lambda entry: entry.path.split("/"))
     yield from found
