@@ -82,6 +82,7 @@ class Node:
                 MeetingFolder(meeting_folder(content), plan.node, plan.num_nodes), plan.node, plan.num_nodes
             )
         self.meeting = meeting
+        self._has_agreed = meeting is None or folder.has_manifest() or all(file.digest for file in plan.listed)
         self.store = Store(
             self._live,
             plan.listed,
@@ -148,9 +149,9 @@ class Node:
     def peer(self) -> Peer:
         """Returns this node's record for the other nodes, for `dlio stage --status` and for its bar."""
         done, seconds = max(self.store.present_bytes, self._had), time.monotonic() - self._began
-        rate = round(self.store.written_bytes / max(seconds, 1e-9))
+        rate, is_complete = round(self.store.written_bytes / max(seconds, 1e-9)), self.store.is_complete
         return Peer(
-            self.plan.node, self.address, Owner.current(), self.store.is_complete, done, self.store.num_bytes,
+            self.plan.node, self.address, Owner.current(), is_complete and self._has_agreed, done, self.store.num_bytes,
             rate, self.fill.problem[:MOST_TEXT], self._had,
         )  # fmt: skip
 
@@ -167,7 +168,9 @@ class Node:
 
     def agree(self) -> None:
         """Compares the digests that were found with other nodes'; raises as dlio/stage/meeting/agreeing.py."""
-        agree(self.meeting, self.plan, self.folder.path, self.store.learned)
+        if not self._has_agreed:  # until then the others serve this node
+            agree(self.meeting, self.plan, self.folder.path, self.store.learned)
+            self._has_agreed = True
 
     def until_unused(self) -> None:
         """Serves until nobody needs it any more; raises LetGo then, or when it is to end."""
