@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import sys
@@ -11,12 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from dlio import cli
 from tests.helpers import documents
 from tests.helpers.rounds import ROUNDS
 
 ROOT = Path(__file__).parents[1]
-START = ROOT / "docs" / "start.md"
 PAGES = [*ROOT.glob("docs/**/*.md"), *ROOT.glob("tools/*/*.md"), ROOT / "README.md"]
 RUN = [
     "start",
@@ -46,12 +43,7 @@ def leaves_nothing_behind() -> Iterator[None]:
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the photos of the page Start, and what it packs."""
     folder = tmp_path_factory.mktemp("prepared")
-    drawing = next(block for block in documents.blocks(START) if block.text.startswith("# draw.py"))
-    with contextlib.chdir(folder):
-        exec(drawing.text, {})
-        for part, shards in {"train": 4, "val": 1}.items():
-            packing = ["pack", "photos", f"packed/{part}", "--option", f"split={part}", "--num-shards", str(shards)]
-            assert cli.main([*packing, "--engine", "serial", "--quiet"]) == 0
+    documents.prepare(folder)
     return folder
 
 
@@ -92,7 +84,7 @@ def test_examples_compile_and_commands_parse(page: Path) -> None:
 
 def test_every_page_is_run_or_names_a_machine() -> None:
     """A page with examples is run here, in another test, or has only commands for a cluster."""
-    elsewhere = {"extending", "loaders", "live", "how-to/two-nodes"}
+    elsewhere = {"extending", "loaders", "live", "how-to/two-nodes", "how-to/timm", "how-to/hugging-face"}
     for path in ROOT.glob("docs/**/*.md"):
         page = str(path.relative_to(ROOT / "docs").with_suffix(""))
         kinds = {block.kind for block in documents.blocks(path)} & {"python", "console"}

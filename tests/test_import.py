@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ HEAVY = [
 ]
 HEAVY += ["fsspec", "aiohttp", "pyarrow"]
 
-BASE = {"errors", "urls", "io"}
+BASE = {"cached", "errors", "urls", "io"}
 
 #: The rooms, and which others the modules of each may import, whether at their top or inside a function. In short:
 #: cli -> look -> pack, stage, loaders; these never one another, but for the loaders, which ask stage for a staged copy;
@@ -57,6 +58,7 @@ MAY_IMPORT = {
     "testing": BASE | {"__init__", "cli", "dataset", "executors", "formats", "pack"},
     "images": BASE | {"native", "random_keys"},
     "targets": BASE | {"codecs.orientation", "dataset.schema", "images", "random_keys"},
+    "cached": set(),
     "native": {"errors"},
     "io": {"errors", "native", "urls"},
     "errors": {"urls"},
@@ -175,3 +177,67 @@ def test_packing_files_as_they_are_loads_what_it_needs_only(tmp_path):
     code = f"import sys; from dlio import cli; cli.main({[*map(str, words)]}); print(*sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "dlio.pack.write" in found and not set(unneeded) & set(found)
+
+
+#: What reaches the system past `dlio.io.world`, but for modules that start processes of their own, and MPI.
+UNSEEN = {"time", "random", "socket", "threading", "selectors", "select", "secrets", "uuid", "concurrent", "queue"}
+UNSEEN |= {"asyncio", "subprocess", "multiprocessing", "tempfile", "datetime", "platform", "signal"}
+REAL = {"stage.client.launch", "stage.engine.__main__", "stage.meeting.mpi"}
+#: What else of `os` is pure, the same in each run, or of a descriptor that `world.open` has given.
+OF_OS = {"PathLike", "fspath", "path", "strerror", "environ", "geteuid", "close", "ftruncate", "posix_fadvise"}
+SETS = (ast.Set, ast.SetComp)
+
+
+def simulated() -> dict[str, ast.Module]:
+    """Returns the trees of the modules that run in a simulator as they are."""
+    rooms = ("stage.engine", "stage.protocol", "stage.client", "stage.meeting")
+    found = {name: path for name, path in modules().items() if name.startswith(rooms) and name not in REAL}
+    return {name: ast.parse(path.read_text()) for name, path in found.items()}
+
+
+def is_set(node: ast.expr, named: set[str]) -> bool:
+    """Returns whether an expression is a set, as far as one module tells; `named` are its variables that are sets."""
+    if isinstance(node, ast.BinOp):
+        return is_set(node.left, named) or is_set(node.right, named)
+    called = node.func if isinstance(node, ast.Call) else None
+    return isinstance(node, SETS) or ast.unparse(called or node) in {"set", "frozenset", *named}
+
+
+def sets_of(tree: ast.Module) -> set[str]:
+    """Returns the variables and attributes of a module that are annotated as sets."""
+    annotated = [node for node in ast.walk(tree) if isinstance(node, ast.AnnAssign | ast.arg) and node.annotation]
+    found = [node for node in annotated if ast.unparse(node.annotation).startswith(("set[", "frozenset["))]
+    return {node.arg if isinstance(node, ast.arg) else ast.unparse(node.target) for node in found}
+
+
+def strays(tree: ast.Module) -> Iterator[str]:
+    """Yields what in a module differs between two runs, or takes time, and does not go through `dlio.io.world`."""
+    named = sets_of(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+            yield from (f"import {name}" for name in names if name.partition(".")[0] in UNSEEN)
+            if names == ["os"] and isinstance(node, ast.ImportFrom):
+                yield from (alias.name for alias in node.names if alias.name not in OF_OS)
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os":
+            if node.attr not in OF_OS and not node.attr.startswith(("O_", "POSIX_")):
+                yield f"os.{node.attr}"
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"id", "hash", "open"}:
+            yield f"{node.func.id}()"
+        elif isinstance(node, ast.For | ast.comprehension) and is_set(node.iter, named):
+            yield f"the order of {ast.unparse(node.iter)}"
+
+
+def test_the_engine_reaches_the_system_through_the_seam_only():
+    assert {name: found for name, tree in simulated().items() if (found := list(strays(tree)))} == {}
+
+
+@pytest.mark.parametrize(
+    "stray",
+    [
+        "import time", "from concurrent.futures import wait", "import os\nos.urandom(8)", "from os import fsync",
+        "id(x)", "open(path)", "for x in {1, 2}: pass", "all(a for a in set(b) | c)", "a: set[int]\n[x for x in a]",
+    ],
+)  # fmt: skip
+def test_what_reaches_the_system_elsewhere_is_found(stray):
+    assert list(strays(ast.parse(stray)))

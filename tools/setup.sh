@@ -43,6 +43,8 @@ pip=(.venv/bin/python -m pip --disable-pip-version-check install --quiet)
 rm -rf .venv/peers # pip adds to a folder, and replaces nothing in it
 "${pip[@]}" --no-deps --target .venv/peers --requirement tests/peers/requirements.txt
 rm -rf .venv/peers/tests # of a wheel; dlio's would not be found
-"${pip[@]/install/download}" --no-deps --no-binary webdataset --dest .venv/peers webdataset==1.0.2 # a wheel has no tests
-tar xzf .venv/peers/webdataset-1.0.2.tar.gz --directory .venv/peers
+for sdist in webdataset-1.0.2 accelerate-1.15.0; do # wheels have no tests
+  "${pip[@]/install/download}" --no-deps --no-binary "${sdist%-*}" --dest .venv/peers "${sdist/-/==}"
+  tar xzf ".venv/peers/$sdist.tar.gz" --directory .venv/peers
+done
 .venv/bin/dlio --version

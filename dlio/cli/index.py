@@ -59,7 +59,7 @@ def add_verbs(verbs: Verbs) -> None:
 
 def _image_options(verb: argparse.ArgumentParser) -> None:
     images = verb.add_argument_group("images")
-    images.add_argument("-o", "--out", type=local_path, metavar="OUT", help="the folder to write (PATH-index)")
+    images.add_argument("-o", "--out", type=local_path, metavar="OUT", help="the folder to write (default: PATH-index)")
     about = "read each file once for its checksum, by which a change is found then; stage needs them"
     images.add_argument("--checksums", action="store_true", help=about)
     about = "raise (default), or skip missing files and bad entries, which the manifest then lists"

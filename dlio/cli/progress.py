@@ -20,8 +20,8 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from dlio.errors import MissingError
+from dlio.io import world
 from dlio.io.sizes import format_size
-from dlio.io.threads import started
 from dlio.pack.inside import Watch
 
 LOG_SECONDS = 30.0
@@ -49,7 +49,7 @@ class Progress:
         self.note = ""
         self.watch = Watch()
         self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread: world.Thread | None = None
         self._verb = verb
         self._counts_bytes = unit == "bytes"
         self._unit: dict[str, Any] = {"unit": f" {unit}"} if unit != "bytes" else {"unit": "B", "unit_scale": True}
@@ -83,7 +83,7 @@ class Progress:
             shown: dict[str, Any] = {"ncols": room, "nrows": 2, **self._unit}
             self._bar = tqdm(total=total, initial=self._before, desc=self._verb, **shown)
         with suppress(MissingError):  # it is shown whenever a unit is done
-            self._thread = started(self._run, "dlio-progress")
+            self._thread = world.start(self._run, "dlio-progress")
 
     def advance(self, units: int, num_bytes: int, num_shards: int = 0) -> None:
         """Adds finished units, their bytes, and shards."""

@@ -10,8 +10,9 @@ Read the constants as `liveness.LOST_SECONDS` when they are needed, so that a te
 
 from __future__ import annotations
 
-import time
 from collections.abc import Hashable
+
+from dlio.io import world
 
 BEAT_SECONDS = 1.0  # between two signs of life
 LOST_SECONDS = 20.0  # a block of 4 MiB takes milliseconds; a process that is silent for so long does not come back
@@ -29,7 +30,7 @@ class Signs:
 
     def note(self, peer: Hashable, sign: object) -> float:
         """Notes a peer's present sign of life, and returns for how many seconds it has been the same."""
-        now = time.monotonic()
+        now = world.monotonic()
         last, since = self._seen.setdefault(peer, (sign, now))
         if sign == last:
             return now - since

@@ -23,8 +23,20 @@ def is_apart(manifest: Manifest, shard: Shard) -> bool:
     name = manifest.format
     if name not in formats.read_only_names() and name not in sys.modules:
         return False
-    container = formats.load(name)
-    return isinstance(container, ApartFormat) and container.lies_apart(manifest.root / shard.files[0].name)
+    container, first = formats.load(name), shard.files[0]
+    if not isinstance(container, ApartFormat):
+        return False
+    return not first.digest or container.lies_apart(manifest.root / first.name)  # a copy has been verified
+
+
+def advice_if_lost(path: Path) -> str:
+    """Returns what to do where the first file of a shard is gone: it may never have been there, but a link; else ''."""
+    if not path.with_suffix(SUFFIX).exists():
+        return ""
+    link = path.parent / FOLDER
+    return (
+        f", nor is {link}, the link to the folder of indexed files: make it again, index again, or stage again a copy"
+    )
 
 
 def files_here(manifest: Manifest, shard: Shard) -> tuple[File, ...]:

@@ -26,6 +26,7 @@ from typing import Any
 
 import msgspec
 
+from dlio.cached import cached_property
 from dlio.dataset import json_lines, seal
 from dlio.dataset.location import NAME, TREE, TREE_SUFFIX, folder_of, named_in, shards_in, unpacked
 from dlio.dataset.schema import Schema
@@ -33,7 +34,6 @@ from dlio.dataset.shard import Count, CropReady, DecodeReady, File, Part, Shard,
 from dlio.errors import DataError, ManifestError, StorageError
 from dlio.io import files
 from dlio.io.sizes import counted, format_size
-from dlio.io.threads import cached_property
 from dlio.urls import without_credentials
 
 __all__ = [
@@ -215,10 +215,12 @@ def header(manifest: Manifest) -> dict[str, object]:
 @json_lines.uncollected()
 def _read(read: Callable[[int], bytes], path: Path) -> Manifest:
     blocks = json_lines.blocks(read, path)
-    first, newline, rest = next(blocks, b"").partition(b"\n")
-    head, lines, running = seal.read_header(first, path), chain([rest], blocks), seal.Seal(first + newline)
+    block, running = next(blocks, b""), seal.Seal()
+    begin = block.find(b"\n") + 1 or len(block)
+    head = seal.read_header(block[:begin].removesuffix(b"\n"), path)
     is_sealed = head["dlio"] != seal.UNSEALED
-    found = _made(head, running.verified(lines, path) if is_sealed else lines, path)
+    lines = running.verified(chain([block], blocks), begin, path) if is_sealed else chain([block[begin:]], blocks)
+    found = _made(head, lines, path)
     expected = found.origin.get("num_shards")
     if expected is not None and expected != len(found.shards):
         raise ManifestError(f"{path} names {expected} shards and lists {len(found.shards)}: it is cut off")

@@ -11,7 +11,7 @@ import numpy as np
 
 from dlio import formats
 from dlio.dataset import sample_table
-from dlio.dataset.apart import files_here
+from dlio.dataset.apart import advice_if_lost, files_here
 from dlio.dataset.bulk.ranges import ValueRanges, Values
 from dlio.dataset.bulk.values import BulkValues, open_values
 from dlio.dataset.checksum import crc32c
@@ -275,7 +275,8 @@ def check_size(path: Path, num_bytes: int, shard: Shard) -> None:
         found = path.stat().st_size
     except FileNotFoundError as error:
         if not shard.nodes:
-            raise StorageError(error.errno, f"cannot open the shard's file {path}: {error.strerror}") from error
+            problem = f"cannot open the shard's file {path}: {error.strerror}{advice_if_lost(path)}"
+            raise StorageError(error.errno, problem) from error
         nodes = f"node{'s' * (len(shard.nodes) > 1)} {', '.join(map(str, shard.nodes))}"
         advice = "read it there, with a dlio loader in a job of as many nodes, or stage the whole data set to each node"
         raise StorageError(error.errno, f"{shard.name} is on {nodes}: {path} is not here; {advice}") from error

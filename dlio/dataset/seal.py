@@ -10,7 +10,6 @@ without digest lines, of a version 2: the two characters differ in two bits.
 from __future__ import annotations
 
 import json
-import logging
 import os
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -27,7 +26,6 @@ UNSEALED = 1  # the version of dlio 0.1
 _BEGIN = b'{"digest":"'
 _OF_0_1 = b'{"dlio":%d,' % UNSEALED  # how its manifests begin
 _BLOCK_BYTES = 1 << 20
-_log = logging.getLogger(__name__)
 
 
 def digest_line(digest: str) -> bytes:
@@ -70,20 +68,20 @@ def read_header(line: bytes, path: Path) -> dict[str, Any]:
 class Seal:
     """The running digest of a manifest's lines, from the header on."""
 
-    def __init__(self, header: bytes) -> None:
+    def __init__(self) -> None:
         self._running = files.new_hash(files.DEFAULT_DIGEST)
-        self._running.update(header)
 
     @property
     def digest(self) -> str:
         """The digest of the lines so far."""
         return f"{files.DEFAULT_DIGEST}:{self._running.hexdigest()}"
 
-    def verified(self, blocks: Iterable[bytes], path: Path) -> Iterator[bytes]:
+    def verified(self, blocks: Iterable[bytes], begin: int, path: Path) -> Iterator[bytes]:
         """Yields the lines between the header and the digest line; they are verified when all have been yielded.
 
         Args:
-            blocks: what follows the header, in blocks of whole lines.
+            blocks: the manifest in blocks of whole lines.
+            begin: the length of the header's line, in the first of them.
             path: the manifest, for errors.
 
         Raises:
@@ -93,11 +91,12 @@ class Seal:
         for block in blocks:
             if held:
                 self._running.update(held)
-                yield held
+                yield held[begin:]
+                begin = 0
             held = block
-        end = held.rfind(b"\n", 0, -1) + 1
+        end = max(begin, held.rfind(b"\n", 0, -1) + 1)
         self._running.update(memoryview(held)[:end])  # a copy would take as long as the digest
-        yield held[:end]
+        yield held[begin:end]
         if held[end:] != digest_line(self.digest):
             raise _unlike(held[end:], self.digest, path)
 
@@ -148,11 +147,17 @@ def sealed_singly(data: bytes, path: Path) -> list[bytes]:
     found = [line for line, last in pairwise(lines) if last.startswith(_BEGIN) and line + last == sealed(line)]
     sizes = [len(line) + _NUM_BYTES for line in found]
     if found and sum(sizes) < data.rfind(found[-1]) + sizes[-1]:
-        _log.warning("%s: lines are damaged: their shards are packed again", path)
+        _warn("%s: lines are damaged: their shards are packed again", path)
     return found
 
 
 @lru_cache(1024)
 def warn_unsealed(path: Path) -> None:
     """Warns, once in a process for each path, that damage to a manifest may go unnoticed."""
-    _log.warning("%s has no digest line, so damage to it may go unnoticed: dlio verify --seal adds one", path)
+    _warn("%s has no digest line, so damage to it may go unnoticed: dlio verify --seal adds one", path)
+
+
+def _warn(message: str, path: Path) -> None:
+    import logging  # with all that it imports, a tenth of the time of `import dlio.dataset.manifest` but numpy's
+
+    logging.getLogger(__name__).warning(message, path)

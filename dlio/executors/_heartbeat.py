@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from dlio.cluster import liveness
-from dlio.io.threads import started
+from dlio.io import world
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -29,7 +29,7 @@ class Heartbeat:
         self._silent = silent
         self._sent: dict[int, MPI.Request] = {}
         self._stopping = threading.Event()
-        self._thread = started(self._beat, "dlio-mpi-heartbeat")
+        self._thread = world.start(self._beat, "dlio-mpi-heartbeat")
 
     def __enter__(self) -> Heartbeat:
         return self

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dlio.errors import LauncherError, UsageError, missing_package
 from dlio.executors import Pool, num_workers, refuse_workers
-from dlio.io.threads import started
+from dlio.io import world
 from dlio.urls import without_credentials
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class _DaskExecutor(Executor):
         self._client = client
         self._unfinished: set[Future[Any]] = set()
         self._over = threading.Event()
-        started(self._watch, "dlio-dask")
+        world.start(self._watch, "dlio-dask")
 
     def submit(self, fn: Callable[..., T], /, *args: object, **kwargs: object) -> Future[T]:
         """Returns a future for a call, which cannot be cancelled.

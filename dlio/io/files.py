@@ -18,7 +18,7 @@ import blake3
 import xxhash
 
 from dlio.errors import DigestError, StorageError, UsageError
-from dlio.io import limits
+from dlio.io import limits, world
 
 BLOCK_BYTES = 8 << 20  # Lustre and GPFS reach full speed with reads of 4 to 16 MiB
 DEFAULT_DIGEST = "xxh3-128"
@@ -95,7 +95,7 @@ def opened_regular(path: Path) -> Iterator[int]:
         StorageError: it cannot be read, or is a folder, a pipe or a device, which may have no end.
     """
     with storage_errors("read", path):
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for its writer
+        descriptor = world.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for its writer
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise StorageError(f"cannot read {path}: it is not a regular file")
@@ -172,6 +172,13 @@ def _advice(error: OSError) -> str:
     return f": {limit}" if limit else ""
 
 
+def write_all(descriptor: int, offset: int, data: bytes | memoryview) -> None:
+    """Writes all of `data` at an offset; raises OSError if the file system refuses."""
+    while data:
+        count = world.pwrite(descriptor, data, offset)
+        data, offset = data[count:], offset + count
+
+
 def check_length(path: Path, descriptor: int, expected: int) -> None:
     """Compares the length of a file that this process has written with what it wrote.
 
@@ -193,7 +200,7 @@ def sync_written(descriptor: int, *, data_only: bool = False) -> None:
         OSError: the file system refused.
     """
     try:
-        (os.fdatasync if data_only else os.fsync)(descriptor)
+        (os.fdatasync if data_only else world.fsync)(descriptor)
     except OSError:
         with suppress(OSError):
             os.ftruncate(descriptor, 0)
@@ -220,9 +227,9 @@ def sync_folder(path: Path) -> None:
 
 def _sync(path: Path, flags: int) -> None:
     with storage_errors("sync", path):
-        descriptor = os.open(path, flags)
+        descriptor = world.open(path, flags)
         try:
-            os.fsync(descriptor)
+            world.fsync(descriptor)
         finally:
             os.close(descriptor)
 
@@ -235,7 +242,7 @@ def publish(aside: Path, final: Path) -> None:
     """
     sync_file(aside)
     with storage_errors("publish", final):
-        aside.replace(final)
+        world.replace(aside, final)
     sync_folder(final.parent)
 
 
@@ -256,7 +263,7 @@ def publish_all(aside: Path, final: Path, names: Sequence[str]) -> None:
             _check_planted(folder, final)
     for name in names:
         with storage_errors("publish", final / name):
-            (aside / name).replace(final / name)
+            world.replace(aside / name, final / name)
     for folder in {*folders, final}:
         sync_folder(folder)
 
@@ -275,12 +282,15 @@ def publish_bytes(final: Path, data: bytes) -> None:
     Raises:
         StorageError: the file system refused; nothing is left behind.
     """
-    aside = final.with_name(f".{final.name}.{os.urandom(8).hex()}.tmp")  # no name to plant a link under
+    aside = final.with_name(f".{final.name}.{world.random_bytes(8).hex()}.tmp")  # no name to plant a link under
     try:
-        with storage_errors("write", final), aside.open("xb") as file:
-            file.write(data)
-            file.flush()
-            check_length(aside, file.fileno(), len(data))
+        with storage_errors("write", final):
+            descriptor = world.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            try:
+                write_all(descriptor, 0, data)
+                check_length(aside, descriptor, len(data))
+            finally:
+                os.close(descriptor)
         publish(aside, final)
     except BaseException:
         aside.unlink(missing_ok=True)

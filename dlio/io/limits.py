@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import os
 import resource
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -86,6 +85,8 @@ def _used_bytes() -> int:
 
 def _lacks_addresses() -> bool:
     """Returns whether no stack of a new thread fits into the memory that this process may address."""
+    import threading  # it is there if a thread was to be started; dlio starts without it
+
     limit, stack = _soft(resource.RLIMIT_AS), threading.stack_size() or _soft(resource.RLIMIT_STACK)
     return 0 <= limit < _used_bytes() + max(0, stack)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 from dlio.errors import StorageError
+from dlio.io import files, world
 
 MAX_BYTES = 16 << 10  # of a lease, a claim or a marker, which have some hundred
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -100,14 +101,14 @@ class OpenFolder:
     @classmethod
     def at(cls, path: Path) -> OpenFolder:
         """Returns the folder at a path that the user named; links in the path are followed."""
-        return cls(path, os.open(path, FOLDER & ~os.O_NOFOLLOW))
+        return cls(path, world.open(path, FOLDER & ~os.O_NOFOLLOW))
 
     def below(self, *names: str) -> OpenFolder:
         """Returns a folder below this one, one name for each level; a link in its place is an OSError."""
         found = self
         for name in names:
             try:
-                inner = OpenFolder(found.path / name, os.open(name, FOLDER, dir_fd=found.descriptor))
+                inner = OpenFolder(found.path / name, world.open(name, FOLDER, dir_fd=found.descriptor))
             finally:
                 if found is not self:
                     found.close()
@@ -148,7 +149,7 @@ class OpenFolder:
 
     def read(self, name: str) -> tuple[bytes, os.stat_result]:
         """Returns a small file's content and status; raises OSError for any other kind of entry."""
-        descriptor = os.open(name, FILE, dir_fd=self.descriptor)
+        descriptor = world.open(name, FILE, dir_fd=self.descriptor)
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
@@ -161,14 +162,16 @@ class OpenFolder:
 
     def write_new(self, name: str, data: bytes, mode: int = 0o644) -> None:
         """Writes a new file, by default one that all may read."""
-        descriptor = os.open(name, _NEW, 0o600, dir_fd=self.descriptor)
-        with open(descriptor, "wb") as file:  # noqa: PTH123  of a descriptor
+        descriptor = world.open(name, _NEW, 0o600, dir_fd=self.descriptor)
+        try:
             os.fchmod(descriptor, mode)
-            file.write(data)
+            files.write_all(descriptor, 0, data)
+        finally:
+            os.close(descriptor)
 
     def publish(self, name: str, data: bytes, mode: int = 0o644) -> None:
         """Writes a file under a name that may exist; nobody sees a part of it, and a crash leaves `.<name>.<token>`."""
-        aside = f".{name}.{os.urandom(8).hex()}"
+        aside = f".{name}.{world.random_bytes(8).hex()}"
         try:
             self.write_new(aside, data, mode)
             self.rename(aside, name)
@@ -179,7 +182,7 @@ class OpenFolder:
 
     def rename(self, name: str, new: str) -> None:
         """Renames an entry within the folder."""
-        os.rename(name, new, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+        world.replace(name, new, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
 
     def link(self, name: str, new: str) -> None:
         """Gives a file a second name, which must be free."""
@@ -201,7 +204,7 @@ class OpenFolder:
 
     def touch(self, name: str) -> None:
         """Renews an entry's times."""
-        os.utime(name, dir_fd=self.descriptor, follow_symlinks=False)
+        world.touch(name, dir_fd=self.descriptor)
 
     def num_bytes(self, depth: int = _MAX_DEPTH) -> int:
         """Returns the sizes of all files in the folder and below it."""

@@ -1,24 +1,23 @@
 """Threads that can be abandoned: if one hangs on a dead disk, neither its consumer nor the interpreter waits for it.
 
-Every thread of dlio is started here, so that an error names the limit where the system allows no more.
+Every thread of dlio is started by `dlio.io.world`, so that an error names the limit where the system allows no more.
 """
 
 from __future__ import annotations
 
 import atexit
-import functools
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from threading import Event, Thread
+from threading import Event
 from typing import Any, TypeVar
 
 from dlio.errors import MissingError
-from dlio.io import limits
+from dlio.io import world
 from dlio.io.files import Closeable
 
 T = TypeVar("T")
@@ -31,41 +30,42 @@ _Call = tuple[Future[Any], Callable[[], Any]]
 _Calls = SimpleQueue[_Call | None]
 
 
-class cached_property(functools.cached_property[T]):  # noqa: N801, TID251  the name that type checkers know
-    """A property that is computed once, without a lock, as by `functools` from Python 3.12 on; its function is pure.
-
-    The lock of Python 3.11 is one for all objects. In a child that was forked while a thread computes the property of
-    any of them, it stays shut for ever.
-    """
-
-    def __init__(self, compute: Callable[[Any], T]) -> None:
-        super().__init__(compute)
-        self.lock = nullcontext()
-
-
-def started(call: Callable[[], object], name: str) -> Thread:
-    """Returns a new daemon thread that makes a call.
-
-    Raises:
-        MissingError: the system allows no more threads; names the limit.
-    """
-    thread = Thread(target=call, name=name, daemon=True)
-    with limits.starting("a thread"):
-        thread.start()
-    return thread
-
-
-def started_up_to(count: int, call: Callable[[], object], name: str) -> list[Thread]:
-    """Returns so many new threads as `started`; fewer where the system allows no more, but one; raises MissingError."""
-    found: list[Thread] = []
+def started_up_to(count: int, call: Callable[[], object], name: str) -> list[world.Thread]:
+    """Returns threads as `world.start`; fewer where the system allows no more, but one; raises MissingError."""
+    found: list[world.Thread] = []
     while len(found) < count:
         try:
-            found.append(started(call, name))
+            found.append(world.start(call, name))
         except MissingError:
             if not found:
                 raise
             break
     return found
+
+
+def in_threads(count: int, call: Callable[[A], T], items: Sequence[A], name: str) -> list[T]:
+    """Returns what `call` returns for each item, by up to `count` threads of this call; raises what it raises first.
+
+    A single item takes no thread.
+    """
+    if len(items) < 2:
+        return list(map(call, items))
+    found: dict[int, T] = {}
+    failed: list[BaseException] = []
+    left = iter(range(len(items)))
+
+    def work() -> None:
+        try:
+            for number in left:
+                found[number] = call(items[number])
+        except BaseException as error:
+            failed.append(error)
+
+    for thread in started_up_to(min(count, len(items)), work, name):
+        thread.join()
+    if failed:
+        raise failed[0]
+    return [found[number] for number in range(len(items))]
 
 
 class Threads:
@@ -81,7 +81,7 @@ class Threads:
         """Starts up to `count` threads, each called `name`; raises as `grow`."""
         self._calls: _Calls = SimpleQueue()
         self._name = name
-        self._threads: list[Thread] = []
+        self._threads: list[world.Thread] = []
         self.grow(count)
         _started.add(self)
 
@@ -93,7 +93,7 @@ class Threads:
         """
         while len(self._threads) < count:
             try:
-                self._threads.append(started(partial(_serve, self._calls), self._name))
+                self._threads.append(world.start(partial(_serve, self._calls), self._name))
             except MissingError:
                 if not self._threads:
                     raise

@@ -9,16 +9,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from dlio.cached import cached_property
 from dlio.codecs.decode_ready import check_core
+from dlio.dataset.apart import is_apart
 from dlio.dataset.schema import Array, Sample
 from dlio.errors import CorruptRecordError, UsageError
 from dlio.images import Transform, Transforms, composed
-from dlio.io.threads import cached_property
 from dlio.loaders.columns import made_fields, narrowed
 from dlio.loaders.mixture import Data
 from dlio.loaders.opened import Opened, open_data
 from dlio.loaders.prefetch.memory import PIECE_BYTES, Strip
-from dlio.loaders.prefetch.reads import Reads, Rows, pieces
+from dlio.loaders.prefetch.reads import REQUEST_BYTES, Reads, Rows, pieces
 from dlio.loaders.sampling.order import Indices
 from dlio.loaders.visits import Visit, joined_columns, joined_samples, read_columns, read_samples, visits
 from dlio.targets import IMAGE, LABEL, targets_of
@@ -201,9 +202,16 @@ class PackedSamples:
             return values
 
         def cut() -> list[Rows]:
-            return pieces(self.numbering.stored(indices), self.sample_bytes)
+            return pieces(self.numbering.stored(indices), self._request_bytes)
 
         return Reads(read_rows, join, cut, len(indices) * self.sample_bytes, self.opened.pace)
+
+    @cached_property
+    def _request_bytes(self) -> int:
+        """What a sample counts for when reads are cut: neighbours that are files of their own are no single request."""
+        shards = self.manifest.shards
+        is_own = bool(shards) and is_apart(self.manifest, shards[0])
+        return max(self.sample_bytes, REQUEST_BYTES) if is_own else self.sample_bytes
 
     @property
     def sample_bytes(self) -> int:

@@ -16,10 +16,10 @@ from itertools import accumulate
 
 import numpy as np
 
+from dlio.cached import cached_property
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
 from dlio.io.files import digest_bytes
-from dlio.io.threads import cached_property
 from dlio.loaders.sampling.mixed_order import MixedOrder, mixed_order
 from dlio.loaders.sampling.order import EpochOrder, Indices, Shuffle, epoch_order
 

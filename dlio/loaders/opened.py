@@ -16,8 +16,8 @@ from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.pool import JoinedPool, ShardPool
 from dlio.errors import MissingError, UsageError
+from dlio.io import world
 from dlio.io.arrivals import Filling
-from dlio.io.threads import started
 from dlio.loaders.mixture import Data, Mixture
 from dlio.loaders.numbering import Numbering, joined, mixed
 from dlio.loaders.prefetch.memory import BatchMemory
@@ -27,8 +27,8 @@ from dlio.loaders.sampling.mixed_order import draws_of
 from dlio.loaders.sampling.order import Indices, num_lanes
 from dlio.loaders.sampling.rank_share import Step
 from dlio.loaders.stats import Clock, Skips
-from dlio.stage.client.filling import cached, has_parts
 from dlio.stage.client.resolve import opened as found_copy
+from dlio.stage.planning.placement import has_parts
 
 _READ_PIECES = 16  # 64 MB, for samples that are read without a loader, which would set a limit
 
@@ -82,7 +82,7 @@ class Opened:
         """Sends the order in which batches use the shards to the folders' fillers, from a thread of its own."""
         if self.fillings:
             with suppress(MissingError):  # it is a hint
-                started(partial(self._expect, coming), "dlio-order")
+                world.start(partial(self._expect, coming), "dlio-order")
 
     def _expect(self, coming: Iterable[Step]) -> None:
         numbering = self.numbering
@@ -138,7 +138,13 @@ def _found(data: str | Path | Manifest, cache: str | Path | bool | None) -> tupl
         if cache:
             raise UsageError("cache= needs the folder or URL of a data set, not its manifest")
         return data, None
-    manifest, filling = cached(data, cache) if cache else found_copy(data)
+    manifest, filling = _cached(data, cache) if cache else found_copy(data)
     if filling is None and has_parts(manifest) and num_lanes(manifest) != Topology.from_env().num_nodes:
         return Manifest.load(data), None
     return manifest, filling
+
+
+def _cached(data: str | Path, cache: str | Path | bool) -> tuple[Manifest, Filling | None]:
+    from dlio.stage.client.filling import cached  # with the engine of staging, a sixth of what the loaders import
+
+    return cached(data, cache)

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
+from dlio.io import world
 from dlio.io.arrivals import Filling
 from dlio.io.sizes import format_size
-from dlio.io.threads import started
 
 FIRST_SECONDS, NEXT_SECONDS = 5.0, 30.0
 _ORIGINS = {"disk": "here", "peer": "at other nodes", "source": "at the source"}
@@ -34,7 +34,7 @@ def shown(
     if not fillings or rank_and_size()[0]:
         yield
         return
-    thread = started(partial(_show, fillings, stats, ended), "dlio-staging-line")
+    thread = world.start(partial(_show, fillings, stats, ended), "dlio-staging-line")
     try:
         yield
     finally:

@@ -11,7 +11,6 @@ heartbeat shows that it lives: the claim's modification time, renewed every seco
 from __future__ import annotations
 
 import errno
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -19,6 +18,7 @@ from pathlib import Path
 
 from dlio.cluster import liveness
 from dlio.errors import StorageError
+from dlio.io import world
 from dlio.io.open_folder import Below, OpenFolder
 from dlio.locking import claim_file
 from dlio.locking.claim_file import Claim
@@ -121,11 +121,11 @@ def _is_at_work(folder: Below, claim: Claim) -> bool:
     """Returns whether a claim is in force; waits for a heartbeat if its owner cannot be looked at."""
     if claim.is_over or claim.owner.is_alive():
         return not claim.is_over
-    beat, deadline = claim_file.modified(folder, claim.number), time.monotonic() + liveness.LOST_WRITER_SECONDS
-    while time.monotonic() < deadline and (found := claim_file.modified(folder, claim.number)):
+    beat, deadline = claim_file.modified(folder, claim.number), world.monotonic() + liveness.LOST_WRITER_SECONDS
+    while world.monotonic() < deadline and (found := claim_file.modified(folder, claim.number)):
         if found != beat:
             return True
-        time.sleep(_LAST_POLL_SECONDS)
+        world.sleep(_LAST_POLL_SECONDS)
     return False
 
 
@@ -146,7 +146,7 @@ def _is_held(folder: OpenFolder) -> bool:
     status = folder.look(str(latest.number)) if latest else None
     if latest is None or status is None or latest.is_over:
         return False
-    silent = time.time() - status.st_ctime
+    silent = world.wall() - world.changed(status)
     return latest.owner.is_alive(status.st_uid) is True or silent < liveness.LOST_WRITER_SECONDS
 
 
@@ -172,7 +172,7 @@ def _wait_for_claim(folder: Below, is_done: Callable[[], bool], patient: bool) -
             waited_for.add(latest.token)
             silence = signs.note(latest.token, claim_file.modified(folder, latest.number))
             if silence <= liveness.LOST_WRITER_SECONDS or latest.owner.is_alive():
-                time.sleep(pause)
+                world.sleep(pause)
                 pause = min(2 * pause, _LAST_POLL_SECONDS)
                 continue
         mine = claim_file.make(folder, latest.number + 1 if latest else 1)

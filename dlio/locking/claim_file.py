@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -12,9 +10,8 @@ from functools import partial
 from typing import Any
 
 from dlio.cluster import liveness
-from dlio.io import files
+from dlio.io import files, world
 from dlio.io.open_folder import Below, OpenFolder
-from dlio.io.threads import started
 from dlio.locking.owner import Owner
 
 
@@ -107,7 +104,7 @@ def make(folder: Below, number: int) -> Claim | None:
     Raises:
         StorageError: the folder cannot be written.
     """
-    claim = Claim(number, Owner.current(), os.urandom(8).hex())
+    claim = Claim(number, Owner.current(), world.random_bytes(8).hex())
     with files.storage_errors("claim", folder.path), folder.make() as opened:
         try:
             opened.write_new(f".{claim.token}", _text(claim))
@@ -161,8 +158,8 @@ def _unlink(folder: OpenFolder, names: Iterable[str]) -> None:
 @contextmanager
 def heartbeat(folder: Below, number: int) -> Iterator[None]:
     """Renews the modification time of a claim in a thread of its own, until the context is left."""
-    stop = threading.Event()
-    thread = started(partial(_beat, folder, number, stop), "dlio-claim")
+    stop = world.event()
+    thread = world.start(partial(_beat, folder, number, stop), "dlio-claim")
     try:
         yield
     finally:
@@ -170,7 +167,7 @@ def heartbeat(folder: Below, number: int) -> Iterator[None]:
         thread.join()
 
 
-def _beat(folder: Below, number: int, stop: threading.Event) -> None:
+def _beat(folder: Below, number: int, stop: world.Event) -> None:
     with suppress(OSError), folder.open() as opened:  # the file system fails: the work itself reports it
         while not stop.wait(liveness.BEAT_SECONDS):
             opened.touch(str(number))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
+
+from dlio.io import world
 
 
 class ForkLock:
@@ -19,7 +20,7 @@ class ForkLock:
 
     def renew(self) -> None:
         """Frees the lock; called in a process that has no other thread."""
-        self._lock = threading.Lock()
+        self._lock = world.lock()
 
     def __enter__(self) -> None:
         self._lock.acquire()

@@ -12,19 +12,16 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from dlio.errors import LauncherError
-from dlio.io import limits
+from dlio.io import world
 
 _TEXT = re.compile(
     r"(?P<host>[^@/]+)@(?P<boot>[^@/]+)@(?P<namespace>\d+)@(?P<pid>\d{1,10})@(?P<started>\d{1,20})", re.ASCII
 )
-_PF_EXITING = 0x4  # in the flags of /proc/PID/stat, see linux/sched.h: killed, and freeing its memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +36,7 @@ class Owner:
     @classmethod
     def current(cls) -> Owner:
         """Returns this process."""
-        return cls(node_id(), _namespace(), os.getpid(), start_time(os.getpid()) or 0)
+        return cls(node_id(), _namespace(), world.pid(), world.start_time(world.pid()) or 0)
 
     @classmethod
     def from_json(cls, record: Any) -> Owner:
@@ -87,9 +84,9 @@ class Owner:
 
         Returns None as well for a process of another user than `user`, if that is given: a user may name any process.
         """
-        if (self._boot, self.namespace) != (node_id().partition("/")[2], _namespace()):
+        if (self._boot, self.namespace) != (world.boot_id(), _namespace()):
             return None
-        started = start_time(self.pid)
+        started = world.start_time(self.pid)
         if started is None and _is_hidden(self.pid):
             return None
         if started != self.started:
@@ -103,13 +100,7 @@ def node_id() -> str:
     Raises:
         LauncherError: the kernel's boot id cannot be read.
     """
-    source = Path("/proc/sys/kernel/random/boot_id")
-    try:
-        boot = source.read_text().strip()
-    except OSError as error:
-        reason = limits.reached(error) or error.strerror
-        raise LauncherError(f"{source}: cannot read the boot id that identifies this node: {reason}") from error
-    return f"{socket.gethostname()}/{boot}"
+    return f"{world.host()}/{world.boot_id()}"
 
 
 def _namespace() -> str:
@@ -149,14 +140,3 @@ def _is_hidden(pid: int) -> bool:
     except (OSError, OverflowError):
         return False
     return False
-
-
-def start_time(pid: int) -> int | None:
-    """Returns when a process started, in clock ticks since boot; None if it is gone, exiting, or a zombie."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return None
-    after_name = status.rpartition(")")[2].split()  # the name may hold spaces and brackets, see proc(5)
-    is_over = after_name[0] in "ZX" or int(after_name[6]) & _PF_EXITING
-    return None if is_over else int(after_name[19])

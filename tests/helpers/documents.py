@@ -26,6 +26,7 @@ from unittest import mock
 
 from dlio import cli
 
+START = Path(__file__).parents[2] / "docs/start.md"
 _FENCED = re.compile(r"^( *)(?:<!-- compiled only: (.*?) -->\n\s*)?```(\w+).*?\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 
@@ -44,6 +45,16 @@ def blocks(document: Path) -> list[Block]:
     return [
         Block(kind, re.sub(rf"^{indent}", "", text, flags=re.MULTILINE), not why) for indent, why, kind, text in found
     ]
+
+
+def prepare(folder: Path) -> None:
+    """Draws the photos of the page Start in a folder, and packs them."""
+    drawing = next(block for block in blocks(START) if block.text.startswith("# draw.py"))
+    with contextlib.chdir(folder):
+        exec(drawing.text, {})
+        for part, shards in {"train": 4, "val": 1}.items():
+            packing = ["pack", "photos", f"packed/{part}", "--option", f"split={part}", "--num-shards", str(shards)]
+            assert cli.main([*packing, "--engine", "serial", "--quiet"]) == 0
 
 
 def run(examples: list[Block], folder: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dlio.dataset.manifest import Manifest
+from dlio.io.world.address import INTERFACE
 from dlio.locking.claim import claimed
 from dlio.stage.client.client import Client
 from dlio.stage.client.start import Task
@@ -23,7 +24,7 @@ from dlio.stage.meeting.folder import MEET, MeetingFolder, meeting_folder
 from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.protocol import tcp, wire
 from dlio.stage.protocol.connection import CLIENT_BYTES, Connection
-from dlio.stage.protocol.tcp import INTERFACE, TcpListener
+from dlio.stage.protocol.tcp import TcpListener
 from tests.helpers.staging import node as topology_of
 
 WAIT_SECONDS = 60.0

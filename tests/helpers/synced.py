@@ -39,10 +39,10 @@ class Disk:
         self._synced.add(_content(os.fstat(descriptor)))
         self.names_to_sync.discard(Path(os.readlink(f"/proc/self/fd/{descriptor}")))  # noqa: PTH115
 
-    def rename(self, old: Any, new: Any, **folders: int) -> None:
+    def rename(self, old: Any, new: Any, **folders: int | None) -> None:
         """Notes a new name, unless it is below an open folder: those of claims and leases need not outlive a crash."""
         path = Path(os.path.abspath(os.fspath(new)))  # noqa: PTH100
-        if not folders and path.is_file():
+        if not any(folders.values()) and path.is_file():
             self.named.append((path, self.has(path)))
             self.names_to_sync.add(path.parent)
 
@@ -56,7 +56,7 @@ def watched(patch: pytest.MonkeyPatch) -> Disk:
     disk = Disk()
 
     def renaming(call: Any) -> Any:
-        def rename(old: Any, new: Any, **folders: int) -> None:
+        def rename(old: Any, new: Any, **folders: int | None) -> None:
             call(old, new, **folders)
             disk.rename(old, new, **folders)
 

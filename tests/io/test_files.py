@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio.errors import DigestError, StorageError, UsageError
-from dlio.io import files
+from dlio.io import files, world
 from dlio.io.digesting_file import DigestingFile
 from tests.helpers import synced
 
@@ -153,7 +153,7 @@ def test_no_more_is_read_than_one_byte_beyond_the_limit(tmp_path):
 
 
 def test_a_small_file_is_not_written_through_a_planted_link(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "urandom", lambda num_bytes: bytes(num_bytes))
+    monkeypatch.setattr(world, "random_bytes", bytes)
     (tmp_path / "theirs").write_bytes(b"theirs")
     (tmp_path / f".final.{bytes(8).hex()}.tmp").symlink_to(tmp_path / "theirs")
     with pytest.raises(StorageError, match="File exists"):

@@ -23,8 +23,8 @@ from dlio.cli import main
 from dlio.cluster.topology import Topology
 from dlio.errors import MissingError, StorageError
 from dlio.executors import processes
-from dlio.io import files, limits
-from dlio.io.threads import Threads, started
+from dlio.io import files, limits, world
+from dlio.io.threads import Threads
 from dlio.locking.owner import node_id
 from dlio.stage.client.start import Task
 from dlio.stage.engine import __main__ as agent
@@ -60,7 +60,7 @@ def test_fewer_threads_do_all_the_work():
 @as_root
 def test_the_first_thread_that_cannot_start_names_the_limit():
     def work() -> None:
-        for start in (lambda: Threads(8, "dlio-test"), lambda: started(print, "dlio-test")):
+        for start in (lambda: Threads(8, "dlio-test"), lambda: world.start(print, "dlio-test")):
             with pytest.raises(MissingError, match=r"^cannot start a thread: user \d+ may run 1 .*\(ulimit -u\)"):
                 start()
 
@@ -125,7 +125,7 @@ def test_a_thread_that_does_not_fit_into_memory_names_that_limit():
         resource.setrlimit(resource.RLIMIT_AS, (room, room))
         with pytest.raises(MissingError, match=r"cannot start a thread: this process addresses .* \(ulimit -v\)"):
             for _ in range(100):
-                started(threading.Event().wait, "dlio-test")
+                world.start(threading.Event().wait, "dlio-test")
 
     assert Forked(work).wait() == 0
 

@@ -7,7 +7,7 @@ import signal
 import threading
 from dataclasses import dataclass
 
-from dlio.io.threads import cached_property
+from dlio.cached import cached_property
 
 _started, _go_on = threading.Event(), threading.Event()
 

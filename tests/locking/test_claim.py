@@ -14,6 +14,7 @@ import pytest
 
 from dlio.cluster import liveness
 from dlio.errors import StorageError
+from dlio.io import world
 from dlio.io.open_folder import Below, OpenFolder
 from dlio.locking import claim_file
 from dlio.locking.claim import alone, claimed, forget, is_in_progress
@@ -273,7 +274,7 @@ def test_a_claim_of_another_user_is_in_force_by_what_no_user_can_set(
         assert is_in_progress(opened)
         now = time.time()
         os.utime(claim, (now + 86400, now + 86400))
-        monkeypatch.setattr(time, "time", lambda: now + 3600)
+        monkeypatch.setattr(world, "wall", lambda: now + 3600)
         assert not is_in_progress(opened)
 
 

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from dlio.dataset.schema import MAX_PIXELS
-from dlio.native import decode, decode_batch, resize_batch
+from dlio.native import decode, decode_batch, make_crop_ready, resize_batch, to_planes
 from tests.native.jpegs import crop, jpeg, resized
 
 _JPEG = jpeg(150, 110)
 _PIXELS = decode(_JPEG)
+_GREY = jpeg(100, 70, "grey", quality=97)
+_GREY_PIXELS = decode(_GREY)
 _BOX = np.array([[20, 10, 90, 80]], np.int32)
 _NOTHING = np.empty((0, 0, 3), np.uint8)
 
@@ -26,6 +28,22 @@ def test_near_to_pillow(data: st.DataObject, width: int, height: int, flip: bool
     assert resize_batch([_PIXELS], np.array([box], np.int32), np.array([flip]), out).tolist() == [0]
     expected = resized(crop(_PIXELS, box), width, height)
     assert np.abs(out[0].astype(int) - (expected[:, ::-1] if flip else expected)).max() <= 1
+
+
+@given(data=st.data(), flip=st.booleans(), interpolation=st.integers(0, 2))
+def test_grey_is_decoded_and_resized_to_the_same_bytes(data: st.DataObject, flip: bool, interpolation: int) -> None:
+    """Its rows are resized three at a time: boxes begin and end at any of them."""
+    left, top = data.draw(st.integers(0, 99)), data.draw(st.integers(0, 69))
+    boxes = np.array([[left, top, data.draw(st.integers(1, 100 - left)), data.draw(st.integers(1, 70 - top))]])
+    height, width = data.draw(st.integers(1, 90)), data.draw(st.integers(1, 90))
+    for shape in ((height, width, 3), (3, height, width)):
+        asked = boxes.astype(np.int32), np.array([flip])
+        expected = np.zeros((1, *shape), np.uint8)
+        assert resize_batch([_GREY_PIXELS], *asked, expected, interpolation=interpolation).tolist() == [0]
+        for source in (_GREY, make_crop_ready(_GREY), to_planes(_GREY)):
+            out = np.zeros((1, *shape), np.uint8)
+            assert decode_batch([source], *asked, out, interpolation=interpolation).tolist() == [0]
+            assert np.array_equal(out, expected)
 
 
 @pytest.mark.parametrize("shape", [(40, 31, 3), (3, 40, 31)])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import dlio
 from dlio import cli
-from dlio.dataset.manifest import Manifest
+from dlio.dataset.manifest import Manifest, Shard
 from dlio.dataset.pool import ShardPool
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Schema
 from dlio.errors import (
@@ -24,12 +24,13 @@ from dlio.errors import (
     DlioError,
     SchemaError,
     SourceError,
-    StorageError,
     UsageError,
 )
+from dlio.formats.layouts import file_list
 from dlio.formats.layouts.file_list import FileList, is_inside
 from dlio.formats.readonly import files as loose
 from dlio.images import CenterCrop
+from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.torch import DataLoader, PackedDataset
 from dlio.pack import plan
 from dlio.pack.sets import loose as loose_sets
@@ -156,6 +157,50 @@ def test_a_changed_file_is_named(photos, how):
     assert dlio.verify(found.root, workers=1) == []
 
 
+@HOWS
+def test_neighbours_that_are_files_of_their_own_are_read_ahead_side_by_side(photos, tmp_path, checksums):
+    found = dlio.index(photos, checksums=checksums, workers=1)
+    rows = range(found.num_samples)
+    assert [len(piece) for piece in PackedSamples(found).column_reads(rows).cut()] == [4] * 6 + [3]
+    packed = dlio.pack(found.root, tmp_path / "packed", engine="serial")
+    assert [len(piece) for piece in PackedSamples(packed).column_reads(rows).cut()] == [27]
+    if checksums:
+        assert len(PackedSamples(dlio.stage(found, tmp_path / "node")).column_reads(rows).cut()) == 1
+
+
+@HOWS
+def test_a_lost_link_is_named(photos, tmp_path, checksums):
+    found = dlio.index(photos, checksums=checksums, workers=1)
+    link, target = found.root / "files", (found.root / "files").readlink()
+    link.unlink()
+    with pytest.raises(DlioError, match=rf"{link}, .*lost|{link}, the link to the folder of indexed files"):
+        PackedDataset(found.root)[0]
+    assert len(dlio.verify(found, workers=1)) == (1 if checksums else 27)
+    link.symlink_to("nowhere")
+    with pytest.raises(CorruptRecordError, match=rf"the link {link} to nowhere leads nowhere: .*make the link again"):
+        PackedDataset(found.root)[0]
+    link.unlink()
+    link.symlink_to(target)
+    assert dlio.verify(found, workers=1) == []
+
+
+def test_a_file_too_large_for_an_image_is_named_and_never_read(photos, monkeypatch):
+    with (photos / "dog/huge.png").open("wb") as file:
+        file.truncate(4 << 40)
+    with pytest.raises(
+        SourceError, match=r"dog/huge\.png': it has 4,398,046,511,104 bytes, an image has at most 2,147,"
+    ):
+        dlio.index(photos, workers=1)
+    found = dlio.index(photos, on_error="skip", checksums=True, workers=1)
+    assert found.num_samples == 27 and [key for key, _ in found.skipped] == ["dog/huge.png"]
+    monkeypatch.setattr(file_list, "MOST_BYTES", 1 << 50)  # as a list may say that dlio has not made
+    listed = dlio.index(photos, overwrite=True)
+    monkeypatch.undo()
+    dataset = PackedDataset(listed.root)
+    with pytest.raises(CorruptRecordError, match=r"dog/huge\.png.*4,398,046,511,104 bytes, more than 2,147,483,647"):
+        dataset[dataset.targets.tolist().index(2) - 1]
+
+
 def test_with_checksums_the_time_of_a_file_is_nothing(photos, tmp_path):
     dlio.index(photos, checksums=True, workers=1)
     moved = tmp_path / "photos2"
@@ -174,10 +219,34 @@ def test_a_run_that_was_killed_is_begun_again_and_an_index_is_replaced_only_if_a
     with pytest.raises(UsageError, match="has been indexed"):
         dlio.index(photos, out)
     make_image_folder(photos, {"yak": 2})
-    assert dlio.index(photos, out, overwrite=True).num_samples == 29
-    assert sorted(path.name for path in out.iterdir()) == sorted(
-        ["files", "manifest.jsonl", "shard-000000.list", "shard-000000.samples.npz"]
-    )
+    for number, count in enumerate((29, 31), start=1):
+        assert dlio.index(photos, out, overwrite=True).num_samples == count
+        lists = ["files", "shard-000000.list", "shard-000000.samples.npz"]
+        names = [f".index-{number}", *(f".index-{number}/{name}" for name in lists), "manifest.jsonl"]
+        assert sorted(str(path.relative_to(out)) for path in out.rglob("*")) == names
+        assert dlio.verify(out, workers=1) == [] and len(batches(out)) == -(-count // 5)
+        make_image_folder(photos, {"zebu": 2})
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_the_old_index_stays_until_the_new_one_is_whole(photos, tmp_path, in_groups, again):
+    out = dlio.index(photos, checksums=True, workers=1).root
+    if again:
+        dlio.index(photos, checksums=True, workers=1, overwrite=True)
+    before, seen = batches(out), []
+
+    def killed(shard: Shard) -> None:
+        seen.append(batches(out))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        dlio.index(photos, overwrite=True, report=killed)
+    assert [*seen, batches(out)] == [before, before] and dlio.verify(out, workers=1) == []
+    (photos / "cat/0000.png").unlink()
+    assert dlio.index(photos, overwrite=True, checksums=True, workers=1).num_samples == 26
+    assert len([path for path in out.iterdir() if path.name.startswith(".index-")]) == 1
+    copy = dlio.stage(out, tmp_path / "node")
+    assert contents(copy) == contents(Manifest.load(out)) and len(contents(copy)) == 26
 
 
 def test_what_is_no_place_or_no_image_files_is_refused(photos, tmp_path, monkeypatch):
@@ -234,6 +303,9 @@ def test_a_list_of_images(photos, tmp_path, capsys):
         ("dog/0001.png", 3, 0.5),
         ("cat/0002.png", 1, 0.25),
     ]
+    (photos / "some.csv").write_text("\n".join(rows[:-1]))
+    assert dlio.index(photos / "some.csv").root == tmp_path / "photos-some-index"  # not among the files
+    (photos / "some.csv").unlink()
     (tmp_path / "text.csv").write_text("path,label,note\ndog/0001.png,3,blurred\n")
     with pytest.raises(UsageError, match="files with text are not indexed in place"):
         dlio.index(dlio.sources.csv_file(tmp_path / "text.csv", photos, fields=["note"], label_columns=["label"]))
@@ -292,8 +364,8 @@ def test_other_schemas_and_damaged_copies_are_refused(photos, tmp_path):
             loose.Reader(path, Schema.of(types))
     with pytest.raises(CorruptRecordError, match="its fields are"):
         loose.Reader(path, Schema.of({"image": "bytes", "label": "float32"}))
-    with pytest.raises(StorageError, match="cannot open"):
-        loose.Reader(path, IMAGE_CLASSIFICATION)
+    with pytest.raises(CorruptRecordError, match=r"the link .*/files, to the folder of the files, is lost"):
+        loose.Reader(path, IMAGE_CLASSIFICATION).read(0)
     path.write_bytes(b"abcde")
     with pytest.raises(CorruptRecordError, match="its list counts 6 bytes, the file has 5"):
         loose.Reader(path, IMAGE_CLASSIFICATION)

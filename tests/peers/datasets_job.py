@@ -30,6 +30,7 @@ made = datasets.Dataset.from_dict(
     },
     features=datasets.Features({"image": datasets.Image(decode=False), "label": labels}),
 )
+made.save_to_disk(folder / "saved", num_shards=2)
 (folder / "parquet").mkdir()
 made.to_parquet(folder / "parquet/part-0.parquet")
 again = datasets.load_dataset("parquet", data_files=str(folder / "parquet/part-0.parquet"), split="train")

@@ -35,6 +35,8 @@ def test_builders_and_dlio_read_one_anothers_files(tmp_path: Path) -> None:
     assert told["parquet"] == [[digest, label] for _, label, digest in expected]
 
     dlio.index(tmp_path / "parquet", format="parquet")
-    found = PackedSamples(tmp_path / "parquet").read_columns(range(len(photos)))
-    assert [digest_bytes(image) for image in found["image"]] == [digest for _, _, digest in expected]
-    assert found["label"].tolist() == [label for _, label, _ in expected]
+    dlio.pack(tmp_path / "saved", tmp_path / "from-saved")
+    for written in ("parquet", "from-saved"):
+        found = PackedSamples(tmp_path / written).read_columns(range(len(photos)))
+        assert [digest_bytes(image) for image in found["image"]] == [digest for _, _, digest in expected]
+        assert found["label"].tolist() == [label for _, label, _ in expected]

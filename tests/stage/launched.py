@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from dlio.dataset.manifest import Manifest
+from dlio.io.world.address import INTERFACE
 from dlio.stage import strategies
 from dlio.stage.meeting.folder import MEET
-from dlio.stage.protocol.tcp import INTERFACE
 from tests.helpers import fork_server
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")

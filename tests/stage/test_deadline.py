@@ -23,8 +23,8 @@ import dlio
 from dlio import cli
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError
+from dlio.io import world
 from dlio.locking.owner import Owner
-from dlio.stage.copies import live_folder
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import SOCKET, AgentRecord, LiveFolder
 from dlio.stage.upkeep import scrub as scrub_module
@@ -83,9 +83,9 @@ class Steps:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self._reader, self._writer = os.pipe()
         self._now, self._kill = time.monotonic(), os.kill
-        self.time = time.time
         patch.setattr(os, "kill", self._noted_kill)
-        patch.setattr(live_folder, "time", self)
+        patch.setattr(world, "monotonic", self.monotonic)
+        patch.setattr(world, "sleep", self.sleep)
 
     def _noted_kill(self, pid: int, number: int) -> None:
         if number == signal.SIGTERM:
@@ -223,7 +223,7 @@ def test_root_without_the_right_to_see_progress_has_a_deadline(dest: Path, datas
 
     def child() -> None:
         assert ctypes.CDLL(None).prctl(_PR_CAPBSET_DROP, _CAP_SYS_PTRACE, 0, 0, 0) == 0
-        code = "from dlio.stage.copies import scrub; print([each.problem for each in scrub.scrub(SCRUBBED)])"
+        code = "from dlio.stage.upkeep import scrub; print([each.problem for each in scrub.scrub(SCRUBBED)])"
         code = code.replace("SCRUBBED", repr(str(dest)))
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert done.stdout == "['']\n", done.stderr

@@ -14,10 +14,11 @@ import pytest
 import dlio
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import ManifestError, StorageError
+from dlio.io import world
 from dlio.io.open_folder import OpenFolder
 from dlio.locking import claim_file
 from dlio.locking.claim_file import Claim
-from dlio.locking.owner import Owner, start_time
+from dlio.locking.owner import Owner
 from dlio.stage.copies import lease
 from dlio.stage.copies.base_folder import is_closed, marker_of, may_change, open_up
 from dlio.stage.copies.blocks import BLOCK_BYTES, Blocks
@@ -99,14 +100,14 @@ def test_a_lease_ends_after_a_week_whatever_time_its_user_sets(
     (taken,) = lease.leases(folder)
     now = time.time()
     os.utime(tmp_path / "dlio/.leases" / taken.name, (now + 9e6, now + 9e6))
-    monkeypatch.setattr(time, "time", lambda: now + 8 * 86400)
+    monkeypatch.setattr(world, "wall", lambda: now + 8 * 86400)
     assert lease.leases(folder) == []
 
 
 def test_a_session_drops_its_own_lease_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     open_up(tmp_path)
     folder, other = StagedFolder(tmp_path, COPY), os.getppid()
-    holder = replace(Owner.current(), pid=other, started=start_time(other) or 0)
+    holder = replace(Owner.current(), pid=other, started=world.start_time(other) or 0)
     with monkeypatch.context() as patch:
         patch.setattr(lease, "_session", lambda: holder)
         lease.take(folder)

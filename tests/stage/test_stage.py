@@ -281,6 +281,6 @@ def test_clean_says_when_there_is_nothing_to_remove(
 
 
 def test_the_packages_modules_are_imported_as_its_docstring_says() -> None:
-    code = "import dlio; from dlio.stage.copies import clean; assert clean.clean is dlio.clean"
+    code = "import dlio; from dlio.stage.upkeep import clean; assert clean.clean is dlio.clean"
     subprocess.run([sys.executable, "-c", code], check=True)
     assert "from dlio.stage.copies import\nnode_cache" in (sys.modules["dlio.stage"].__doc__ or "")

@@ -31,6 +31,7 @@ from dlio.io.random_access import Numbers, read_whole
 
 SUFFIX = ".list"
 FOLDER = "files"  # the link, beside the list, to the folder of the files
+MOST_BYTES = (1 << 31) - 1  # of a file: it is read into memory as a whole
 _MAGIC = b"dlio files 1\n"
 _OF_EVERY_LIST = 4
 _INT64 = (1 << 63) - 1
@@ -166,10 +167,13 @@ class FileList:
             if error.errno not in _GONE:
                 raise
             problem = f"{os.strerror(error.errno or 0)}, though it was there when it was indexed"
-            raise CorruptRecordError(path, f"{problem}: bring it back, or index again", record=index) from error
+            raise CorruptRecordError(path, f"{problem}: {_advice(Path(folder))}", record=index) from error
 
     def _check_same(self, index: int, path: Path, status: os.stat_result) -> None:
         size = int(self.sizes[index])
+        if size > MOST_BYTES:
+            problem = f"its list gives a file {size:,} bytes, more than {MOST_BYTES:,}, the most of an image"
+            raise CorruptRecordError(path, f"{problem}: index again, which leaves it out", record=index)
         if not stat.S_ISREG(status.st_mode) or status.st_size != size:
             raise self._changed(index, path, f"it has {status.st_size:,} bytes, and had {size:,} when it was indexed")
         if len(self.times) and status.st_mtime_ns & _INT64 != self.times[index]:
@@ -180,6 +184,14 @@ class FileList:
 
     def _changed(self, index: int, path: Path, problem: str) -> CorruptRecordError:
         return CorruptRecordError(path, f"{problem}: restore it, or index the folder again", record=index)
+
+
+def _advice(folder: Path) -> str:
+    """Returns what to do where a file is gone from `folder`."""
+    if folder.is_dir():
+        return "bring it back, or index again"
+    where = f" to {folder.readlink()} leads nowhere" if folder.is_symlink() else ", to the folder of the files, is lost"
+    return f"the link {folder}{where}: bring the folder back, make the link again, or index again"
 
 
 def is_inside(name: str) -> bool:

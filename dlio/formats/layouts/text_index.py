@@ -7,7 +7,9 @@ A shard's index is `NAME.idx` beside it. If other tools have not written it, `dl
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,7 @@ from dlio.errors import CorruptRecordError, StorageError
 from dlio.io.random_access import Numbers, read_whole
 
 HIDDEN = ".dlio-index"
+_is_anew = ContextVar("_is_anew", default=False)
 
 
 def index_paths(records: Path) -> tuple[Path, Path]:
@@ -28,13 +31,23 @@ def index_paths(records: Path) -> tuple[Path, Path]:
     return beside, records.parent / HIDDEN / name
 
 
+@contextmanager
+def anew() -> Iterator[None]:
+    """What reads shards here takes no index that `dlio index` wrote: the shards may have changed since."""
+    token = _is_anew.set(True)
+    try:
+        yield
+    finally:
+        _is_anew.reset(token)
+
+
 def read_text(records: Path, is_usable: Callable[[bytes], bool] = lambda text: True) -> tuple[Path, bytes] | None:
     """Returns path and text of a usable index of the shard `records`, None if there is none.
 
     Raises:
         StorageError: it cannot be read.
     """
-    for path in index_paths(records):
+    for path in index_paths(records)[: 1 if _is_anew.get() else 2]:
         try:
             text = read_whole(path)
         except StorageError as error:

@@ -43,7 +43,8 @@ class Reader:
         self._files = FileList.read(path.with_suffix(LIST), schema)
         self._ends = np.cumsum(self._files.sizes)
         self._folder = str(path.parent / FOLDER)
-        self._joined = None if lies_apart(path) else RandomAccessFile(path)
+        is_apart = lies_apart(path) or (self.checks_itself and not path.exists())  # of which there are no copies
+        self._joined = None if is_apart else RandomAccessFile(path)
         expected = int(self._ends[-1]) if len(self) else 0
         if self._joined is not None and self._joined.num_bytes != expected:
             found = self._joined.num_bytes

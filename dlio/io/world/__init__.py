@@ -10,6 +10,7 @@ Whatever waits, takes time, can fail, or differs between two runs goes through h
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,9 +21,27 @@ from dlio.io.world.system import System
 
 SHUT_RDWR, MSG_MORE, MSG_PEEK, MSG_WAITALL = socket.SHUT_RDWR, socket.MSG_MORE, socket.MSG_PEEK, socket.MSG_WAITALL
 
-__all__ = ["Address", "Condition", "Event", "Lock", "Selector", "Socket", "Thread", "World"]
+__all__ = ["Address", "Condition", "Event", "Lock", "Selector", "Semaphore", "Socket", "Thread", "World"]
 
 _world: World = System()
+
+
+class Semaphore:
+    """As `threading.Semaphore`, in a `with` statement."""
+
+    def __init__(self, count: int, changed: Condition) -> None:
+        self._free, self._changed = count, changed
+
+    def __enter__(self) -> None:
+        with self._changed:
+            while not self._free:
+                self._changed.wait()
+            self._free -= 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._free += 1
+            self._changed.notify()
 
 
 @contextmanager
@@ -70,6 +89,11 @@ def condition() -> Condition:
     return _world.condition()
 
 
+def semaphore(count: int) -> Semaphore:
+    """Returns a semaphore that so many may hold at a time."""
+    return Semaphore(count, condition())
+
+
 def event() -> Event:
     """Returns an event that is not set."""
     return _world.event()
@@ -100,6 +124,11 @@ def start_time(pid: int) -> int | None:
     return _world.start_time(pid)
 
 
+def address() -> str:
+    """Returns the address of this node that other nodes reach; raises UsageError if DLIO_INTERFACE names none."""
+    return _world.address()
+
+
 def listen(host: str, backlog: int) -> Socket:
     """Returns a TCP socket that listens at any port of an address; raises OSError."""
     return _world.listen(host, backlog)
@@ -111,7 +140,7 @@ def connect(address: Address, seconds: float) -> Socket:
 
 
 def unix_socket() -> Socket:
-    """Returns a Unix stream socket that is neither bound nor connected; raises OSError."""
+    """Returns a Unix stream socket, not bound, that only this user may connect to once it is; raises OSError."""
     return _world.unix_socket()
 
 
@@ -165,6 +194,16 @@ def fsync(descriptor: int) -> None:
     _world.fsync(descriptor)
 
 
-def replace(source: Any, target: Any) -> None:
+def replace(source: Any, target: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None) -> None:
     """As `os.replace`."""
-    _world.replace(source, target)
+    _world.replace(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+
+
+def touch(path: Any, *, dir_fd: int | None = None) -> None:
+    """Has a file bear the present time of its file system, as a write does; follows no link; raises OSError."""
+    _world.touch(path, dir_fd=dir_fd)
+
+
+def changed(status: os.stat_result) -> float:
+    """Returns when a file was last changed or touched, to be compared with `wall`; no user can set it."""
+    return _world.changed(status)

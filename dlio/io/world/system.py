@@ -8,12 +8,13 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from dlio.errors import LauncherError
 from dlio.io import limits
+from dlio.io.world.address import host_address
 from dlio.io.world.interface import Address, Socket
 
 _LIMIT = struct.Struct("@ll")  # a struct timeval
@@ -33,12 +34,7 @@ class System:
     random_bytes = staticmethod(os.urandom)
     pid = staticmethod(os.getpid)
     host = staticmethod(socket.gethostname)
-    open = staticmethod(os.open)
-    pread = staticmethod(os.pread)
-    preadv = staticmethod(os.preadv)
-    pwrite = staticmethod(os.pwrite)
-    fsync = staticmethod(os.fsync)
-    replace = staticmethod(os.replace)
+    address = staticmethod(host_address)
 
     def start(self, call: Callable[[], object], name: str) -> threading.Thread:
         """Returns a new daemon thread that makes a call; raises MissingError, which names the limit."""
@@ -75,8 +71,10 @@ class System:
         return socket.create_connection(address, seconds)
 
     def unix_socket(self) -> socket.socket:
-        """Returns a Unix stream socket that is neither bound nor connected; raises OSError."""
-        return socket.socket(socket.AF_UNIX)
+        """Returns a Unix stream socket, not bound, that only this user may connect to once it is; raises OSError."""
+        found = socket.socket(socket.AF_UNIX)
+        os.fchmod(found.fileno(), 0o600)  # before it has a name
+        return found
 
     def user_of(self, peer: Socket) -> int:
         """Returns the user id of the process at the other end of a Unix connection; raises OSError."""
@@ -108,6 +106,40 @@ class System:
     def send_file(self, peer: Socket, descriptor: int, begin: int, count: int) -> int:
         """Sends a range of a file that never enters this process's memory; returns how much; raises OSError."""
         return os.sendfile(peer.fileno(), descriptor, begin, count)
+
+    def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        """As `os.open`, which is looked up at each call; so are those below."""
+        return os.open(path, flags, mode, dir_fd=dir_fd)
+
+    def pread(self, descriptor: int, count: int, offset: int) -> bytes:
+        """As `os.pread`."""
+        return os.pread(descriptor, count, offset)
+
+    def preadv(self, descriptor: int, buffers: Sequence[Any], offset: int) -> int:
+        """As `os.preadv`."""
+        return os.preadv(descriptor, buffers, offset)
+
+    def pwrite(self, descriptor: int, data: Any, offset: int) -> int:
+        """As `os.pwrite`."""
+        return os.pwrite(descriptor, data, offset)
+
+    def fsync(self, descriptor: int) -> None:
+        """As `os.fsync`."""
+        os.fsync(descriptor)
+
+    def replace(
+        self, source: Any, target: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
+    ) -> None:
+        """As `os.replace`."""
+        os.replace(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+
+    def touch(self, path: Any, *, dir_fd: int | None = None) -> None:
+        """Has the file system set a file's times: on a shared one its server's clock counts; follows no link."""
+        os.utime(path, dir_fd=dir_fd, follow_symlinks=False)
+
+    def changed(self, status: os.stat_result) -> float:
+        """Returns the change time, which the system alone sets."""
+        return status.st_ctime
 
 
 class SystemSelector:

@@ -39,7 +39,7 @@ _NUM_WAITS = 15  # the latest waits decide
 _FIRST_AHEAD, _MOST_AHEAD = 8, 64  # pieces, and threads; 3,000 images a second at 20 ms a read need 60
 _AHEAD_BYTES = 12 << 20  # 130 photographs, of which 60 are being read at 20 ms and 3,000 images a second
 _REQUESTS = 4  # in a piece; a request costs 20 us besides reading, a piece 60
-_REQUEST_BYTES = 256 << 10  # neighbouring records, which `dlio.io.random_access` reads together
+REQUEST_BYTES = 256 << 10  # neighbouring records, which `dlio.io.random_access` reads together
 
 
 def pieces(numbers: Rows, sample_bytes: int) -> list[Rows]:
@@ -50,7 +50,7 @@ def pieces(numbers: Rows, sample_bytes: int) -> list[Rows]:
         sample_bytes: the size of a sample, roughly.
     """
     order = np.argsort(numbers, kind="stable")
-    share = sample_bytes / _REQUEST_BYTES
+    share = sample_bytes / REQUEST_BYTES
     requests = np.where(np.diff(numbers[order], prepend=-2) == 1, share, max(1.0, share))
     before = np.cumsum(requests) - requests
     return np.split(order, np.flatnonzero(np.diff(before // _REQUESTS)) + 1)

@@ -18,9 +18,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from dlio.cached import cached_property
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
-from dlio.io.threads import cached_property
 from dlio.loaders.sampling.order import EpochOrder, Indices, Lane, Shuffle, epoch_order
 from dlio.random_keys import derive
 

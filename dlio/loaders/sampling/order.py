@@ -24,9 +24,9 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from dlio.cached import cached_property
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
-from dlio.io.threads import cached_property
 from dlio.random_keys import derive, permute
 
 Indices = npt.NDArray[np.int64]

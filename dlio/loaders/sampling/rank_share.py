@@ -21,8 +21,8 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
+from dlio.cached import cached_property
 from dlio.errors import UsageError
-from dlio.io.threads import cached_property
 from dlio.loaders.sampling.mixed_order import MixedLane, MixedOrder
 from dlio.loaders.sampling.order import EpochOrder, Indices, Lane
 

@@ -1,9 +1,11 @@
 #include "jpeg/decode.hpp"
 
+#include <algorithm>
 #include <new>
 #include <optional>
 #include <vector>
 
+#include "dispatch.hpp"
 #include "jpeg/scan.hpp"
 #include "jpeg/window.hpp"
 #include "jpeg/window_decoder.hpp"
@@ -75,6 +77,50 @@ class DecodedRows final : public PixelRows {
   const std::size_t offset_;
 };
 
+DLIO_FOR_AVX2_TOO
+void interleave(const std::uint8_t* const (&rows)[3], std::size_t num_pixels, std::uint8_t* out) {
+  const std::uint8_t *const first = rows[0], *const second = rows[1], *const third = rows[2];
+  for (std::size_t x = 0; x < num_pixels; ++x) {
+    out[kRgbxBytes * x] = first[x];
+    out[kRgbxBytes * x + 1] = second[x];
+    out[kRgbxBytes * x + 2] = third[x];
+    out[kRgbxBytes * x + 3] = 0;
+  }
+}
+
+// Three rows of a grey image at a time, as the channels of one.
+class GreyTriples final : public PixelRows {
+ public:
+  // The pixels of the box begin `offset` bytes from the beginning of the rows that are decoded into `rows`, which are
+  // `stride` bytes apart; `out` holds a row of the box.
+  GreyTriples(OpenJpeg& jpeg, const Box& box, std::uint8_t* rows, std::size_t stride, std::size_t offset,
+              std::uint8_t* out) noexcept
+      : PixelRows(box.width, (box.height + 2) / 3),
+        jpeg_(jpeg),
+        rows_(rows),
+        stride_(stride),
+        offset_(offset),
+        out_(out),
+        left_(box.height) {}
+
+  const std::uint8_t* next() override {
+    const std::uint32_t count = std::min(left_, 3u);
+    jpeg_.trap().run([&] { read_rows(jpeg_.info(), rows_, stride_, count); });
+    left_ -= count;
+    const std::uint8_t* const first = rows_ + offset_;
+    interleave({first, first + stride_ * (count > 1), first + stride_ * (count > 2 ? 2 : 0)}, width, out_);
+    return out_;
+  }
+
+ private:
+  OpenJpeg& jpeg_;
+  std::uint8_t* const rows_;
+  const std::size_t stride_;
+  const std::size_t offset_;
+  std::uint8_t* const out_;
+  std::uint32_t left_;
+};
+
 // Decodes the box, which lies in the image, and resizes it. A progressive image is decoded whole: its decoder may
 // smooth over block borders, and its time goes into the scans anyway.
 template <class Start>
@@ -82,19 +128,27 @@ void resize_decoded(OpenJpeg& jpeg, const Box& box, Start start, Scratch& scratc
                     const Target& target) {
   jpeg_decompress_struct& info = jpeg.info();
   const bool partial = !info.progressive_mode && !info.arith_code;
+  const bool is_grey = info.jpeg_color_space == JCS_GRAYSCALE;
   std::uint32_t first_column = 0;
   jpeg.trap().run([&] {
-    info.out_color_space = JCS_EXT_RGBX;
+    info.out_color_space = is_grey ? JCS_GRAYSCALE : JCS_EXT_RGBX;
     start(info);
     if (partial && box.width < info.output_width) first_column = narrow_columns(info, box);
   });
-  const std::size_t row_bytes = info.output_width * kRgbxBytes;
-  std::uint8_t* const row = scratch.at_least(kMisalignment + row_bytes + kPixelsReadAhead) + kMisalignment;
+  const std::size_t row_bytes = std::size_t{info.output_width} * kRgbxBytes + kPixelsReadAhead;
+  const std::size_t grey_bytes = is_grey ? std::size_t{3} * info.output_width : 0;
+  std::uint8_t* const row = scratch.at_least(kMisalignment + row_bytes + grey_bytes) + kMisalignment;
+  std::uint8_t* const first = is_grey ? row + row_bytes : row;
   jpeg.trap().run([&] {
-    if (box.top > 0) skip_rows(info, row, box.top, partial);
+    if (box.top > 0) skip_rows(info, first, box.top, partial);
   });
-  DecodedRows rows(jpeg, box, row, (box.left - first_column) * kRgbxBytes);
-  resize(rows, part_of(request), request.flip, target);
+  if (is_grey) {
+    GreyTriples rows(jpeg, box, first, info.output_width, box.left - first_column, row);
+    resize_grey(rows, box.height, part_of(request), request.flip, target);
+  } else {
+    DecodedRows rows(jpeg, box, first, (box.left - first_column) * kRgbxBytes);
+    resize(rows, part_of(request), request.flip, target);
+  }
 }
 
 // Returns the frame where our entropy decoder can read the JPEG, and sets `begins` to its intervals.

@@ -1,5 +1,8 @@
 #include "resize/resize.hpp"
 
+#include <cstring>
+
+#include "dispatch.hpp"
 #include "memory.hpp"
 #include "resize/columns.hpp"
 #include "resize/rows.hpp"
@@ -12,11 +15,13 @@ struct Workspace {
   Columns columns;
   Weights rows;
   Scratch resized;  // the rows of the input at the width of the output
+  Scratch grey;     // a row of the output
 
   void trim() noexcept {
     columns.trim();
     rows.trim();
     resized.trim();
+    grey.trim();
   }
 };
 
@@ -40,7 +45,47 @@ void resize_with(PixelRows& pixels, const Part& part, bool flip, const Target& t
   }
 }
 
+DLIO_FOR_AVX2_TOO
+void repeat_thrice(const std::uint8_t* grey, std::size_t num_pixels, std::uint8_t* out) {
+  for (std::size_t x = 0; x < num_pixels; ++x) out[3 * x] = out[3 * x + 1] = out[3 * x + 2] = grey[x];
+}
+
+// Three rows as the channels of one are three runs of that row once it is resized: rows that follow one another again.
+template <class Columns, auto kMixRows>
+void resize_grey_with(PixelRows& triples, std::uint32_t height, const Part& part, bool flip, const Target& target) {
+  Kept<Workspace<Columns>> work;
+  const RowFormat format{target.width, true};
+  work->columns.prepare(part.filter, part.columns, triples.width, format, flip);
+  work->rows.compute(part.filter, part.rows, height, target.height);
+
+  std::uint8_t* const resized = work->resized.at_least(format.stride() * triples.height);
+  for (std::size_t y = 0; y < triples.height; ++y) {
+    work->columns.resize(triples.next(), resized + y * format.stride());
+  }
+  const bool is_planar = target.layout == Layout::channels_height_width;
+  std::uint8_t* const grey = is_planar ? nullptr : work->grey.at_least(target.width);
+  for (std::uint32_t y = 0; y < target.height; ++y) {
+    const WeightedRows rows{resized + work->rows.first(y) * format.run_stride(), format.run_stride(), work->rows.of(y),
+                            work->rows.count(y)};
+    std::uint8_t* const out = is_planar ? target.row(0, y) : grey;
+    kMixRows(rows, target.width, out);
+    if (is_planar) {
+      for (std::size_t plane = 1; plane < 3; ++plane) std::memcpy(target.row(plane, y), out, target.width);
+    } else {
+      repeat_thrice(grey, target.width, target.row(0, y));
+    }
+  }
+}
+
 }  // namespace
+
+void resize_grey(PixelRows& triples, std::uint32_t height, const Part& part, bool flip, const Target& target) {
+#ifdef DLIO_HAS_AVX2
+  static const bool has_avx2 = __builtin_cpu_supports("avx2");
+  if (has_avx2) return resize_grey_with<Avx2Columns, mix_rows_avx2>(triples, height, part, flip, target);
+#endif
+  resize_grey_with<PlainColumns, mix_rows>(triples, height, part, flip, target);
+}
 
 void resize(PixelRows& pixels, const Part& part, bool flip, const Target& target) {
 #ifdef DLIO_HAS_AVX2

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from dlio.dataset import manifest
 from dlio.dataset.manifest import Manifest, Shard
 from dlio.dataset.schema import Schema
-from dlio.errors import SchemaError, StorageError, UsageError
+from dlio.errors import DlioError, SchemaError, StorageError, UsageError
 from dlio.executors import map_bounded, num_workers, processes
 from dlio.formats.layouts.text_index import HIDDEN
 from dlio.io.ground import check_ground
@@ -78,7 +78,7 @@ def index(
     check_ground(root, CLAIMS, HIDDEN)
     if os.access(root / CLAIMS, os.W_OK):
         _forget_killed(root)
-    _check_no_data_set(root, overwrite)
+    _earlier(root, overwrite)
     found = find_shards(root, format, match)
     schema = schema or _inferred(layout, [root / shard.files[0] for shard in found])
     schema = replace(schema, label_offset=label_offset or schema.label_offset)
@@ -87,10 +87,11 @@ def index(
     if not os.access(root, os.W_OK | os.X_OK, effective_ids=True):
         raise _unwritable(root, OSError(errno.EACCES, os.strerror(errno.EACCES)))
     rows = inside.rows([shard.name for shard in found])
-    tasks = [ScanTask(root, shard, format, schema, rows.get(shard.name)) for shard in found]
     with alone(root / CLAIMS, f"dlio index of {root}"):
-        _check_no_data_set(root, overwrite)
-        hidden = _make_hidden(root)
+        old = _earlier(root, overwrite)
+        _remove_but(root, old)
+        tables = _make_folder(root, old)
+        tasks = [ScanTask(root, shard, format, schema, tables, rows.get(shard.name)) for shard in found]
         try:
             started(sum((root / name).stat().st_size for shard in found for name in shard.files[:1]), len(found))
             whole = _scan_all(tasks, workers, report)
@@ -98,8 +99,10 @@ def index(
             whole = replace(whole, schema=replace(schema, class_names=class_names(whole, layout)))
             whole.save(root)
         except BaseException:
-            shutil.rmtree(hidden, ignore_errors=True)
+            with suppress(DlioError):
+                _remove_but(root, _earlier(root, overwrite=True))
             raise
+        _remove_but(root, whole)
     return whole
 
 
@@ -128,17 +131,40 @@ def _scan_all(tasks: list[ScanTask], workers: int | None, report: Callable[[Shar
     return Manifest(first.format, first.schema, tuple(scanned[task.shard.name] for task in tasks), origin, first.root)
 
 
-def _make_hidden(root: Path) -> Path:
-    """Removes the manifest and tables of an earlier `index`, and returns a new, empty folder for the tables."""
-    folder = root / HIDDEN
+def _make_folder(root: Path, old: Manifest | None) -> Path:
+    """Returns a new, empty folder for the tables: that of an index to replace stays whole until then."""
+    number = 0 if old is None else max([0, *(int(name) for name in map(_number, _hidden_names(old)) if name)]) + 1
+    folder = root / HIDDEN / str(number) if number else root / HIDDEN
     try:
-        (root / manifest.NAME).unlink(missing_ok=True)
-        if folder.exists():
-            shutil.rmtree(folder)
-        folder.mkdir()
+        folder.mkdir(parents=True)
     except OSError as error:
         raise _unwritable(root, error) from error
     return folder
+
+
+def _number(path: PurePosixPath) -> str:
+    """Returns the number of the folder of a table of an index that has replaced another, or ''."""
+    return path.parts[0] if len(path.parts) == 2 and re.fullmatch("[0-9]{1,9}", path.parts[0]) else ""
+
+
+def _hidden_names(found: Manifest) -> list[PurePosixPath]:
+    """Returns the names of an index's own files, below their folder."""
+    names = [PurePosixPath(file.name) for shard in found.shards for file in shard.files]
+    return [name.relative_to(HIDDEN) for name in names if name.is_relative_to(HIDDEN)]
+
+
+def _remove_but(root: Path, kept: Manifest | None) -> None:
+    """Removes the tables and indexes of all earlier runs but those of one index, if any."""
+    stay = set() if kept is None else {path for name in _hidden_names(kept) for path in (name, name.parent)}
+    hidden = root / HIDDEN
+    try:
+        for path in sorted(hidden.rglob("*"), reverse=True) if hidden.is_dir() else ():  # what is in a folder first
+            if PurePosixPath(path.relative_to(hidden)) not in stay:
+                path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+        if not stay and hidden.is_dir():
+            hidden.rmdir()
+    except OSError as error:
+        raise _unwritable(root, error) from error
 
 
 def _unwritable(root: Path, error: OSError) -> StorageError:
@@ -146,13 +172,14 @@ def _unwritable(root: Path, error: OSError) -> StorageError:
     return StorageError(error.errno, f"cannot write to {root}: {error.strerror}: {advice}")
 
 
-def _check_no_data_set(root: Path, overwrite: bool) -> None:
-    """Checks that `root` holds no data set of dlio, except that of an earlier `index` if `overwrite` is set."""
+def _earlier(root: Path, overwrite: bool) -> Manifest | None:
+    """Returns an earlier index of `root` if `overwrite` is set; raises UsageError if it is not, or for another set."""
     if (root / manifest.PARTIAL_NAME).exists():
         raise UsageError(f"{root} is being packed by dlio: run the same pack command again, or give another folder")
     if not (root / manifest.NAME).exists():
-        return
-    if Manifest.load(root).origin.get("source") != INDEXED:
+        return None
+    if (found := Manifest.load(root)).origin.get("source") != INDEXED:
         raise UsageError(f"{root} is a data set that dlio has packed: it needs no index")
     if not overwrite:
         raise UsageError(f"{root} has been indexed: use it as it is, or --overwrite to index it again")
+    return found

@@ -14,7 +14,7 @@ from dlio.dataset.sample_table import SampleTableBuilder
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError
 from dlio.formats import IndexedReader, Reader
-from dlio.formats.layouts.text_index import HIDDEN, index_paths
+from dlio.formats.layouts.text_index import anew, index_paths
 from dlio.io import files
 from dlio.pack.index._find import FoundShard
 from dlio.pack.index._layout import load
@@ -29,6 +29,7 @@ class ScanTask:
     shard: FoundShard
     format: str
     schema: Schema
+    tables: Path
     row: Row | None = None
 
     @property
@@ -39,7 +40,7 @@ class ScanTask:
     @property
     def table(self) -> Path:
         """The new file for the table of the samples."""
-        return self.root / HIDDEN / f"{self.shard.name}{sample_table.SUFFIX}"
+        return self.tables / f"{self.shard.name}{sample_table.SUFFIX}"
 
     @property
     def index(self) -> Path:
@@ -57,8 +58,12 @@ def scan_shard(task: ScanTask) -> Shard:
         CorruptRecordError: a record is damaged, or does not follow the schema.
         StorageError: a file cannot be read or written.
     """
-    reader = formats.load(task.format).Reader(task.records, task.schema)
-    with closing(reader), closing(_PrefetchingDigest(task.records)) as digest:
+    opened = formats.load(task.format).Reader
+    with (
+        anew(),
+        closing(opened(task.records, task.schema)) as reader,
+        closing(_PrefetchingDigest(task.records)) as digest,
+    ):
         table = _read(task, reader, digest)
         entry = File(task.shard.files[0], *digest.finish())
         index = reader.index_text() if isinstance(reader, IndexedReader) and len(task.shard.files) == 1 else None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,6 +42,7 @@ from dlio.urls import is_url
 FORMAT = "files"
 _MOST_FILES = 16384  # of a group: its list is read as a whole, 1 MB
 _UNFINISHED = re.compile(r"\.(.+)\.[0-9a-f]+\.tmp", re.DOTALL)  # as `files.publish_bytes` names them
+_PLACE = re.compile(r"\.index-([0-9]{1,9})")
 log = logging.getLogger(__name__)
 
 
@@ -59,7 +61,7 @@ def index_files(
     given: Any = source
     found: Source = given if hasattr(given, "listing") else open_source(given)
     folder = _folder_of(found)
-    root = Path(out or _beside(found)).absolute()
+    root = Path(out or _beside(found, folder)).absolute()
     if root.resolve() in (real := folder.resolve(), *real.parents) or real in root.resolve().parents:
         raise UsageError(f"{root} is, lies in, or holds the folder of the files {folder}: give another --out")
     check_ground(root, CLAIMS)
@@ -72,20 +74,21 @@ def index_files(
     with files.storage_errors("create", root):
         root.mkdir(parents=True, exist_ok=True)
     with alone(root / CLAIMS, f"dlio index of {folder}"):
-        _check_free(root, overwrite)
-        _clear(root)
+        old = _check_free(root, overwrite)
+        _remove_but(root, old)
+        place = root if old is None else root / _next_place(old)
         started(sum(each.num_bytes for each in plan), len(plan))
-        shards = _written(
-            root, folder, found, listing, times, plan, checksums=checksums, workers=workers, report=report
-        )
-        with files.storage_errors("link", root / file_list.FOLDER):
-            (root / file_list.FOLDER).symlink_to(link_target(folder, root))
-        files.sync_folder(root)
+        with files.storage_errors("link", place / file_list.FOLDER):
+            place.mkdir(exist_ok=True)
+            (place / file_list.FOLDER).symlink_to(link_target(folder, place))
+        shards = _written(root, place, found, listing, times, plan, checksums=checksums, workers=workers, report=report)
+        files.sync_folder(place)
         origin = {"source": INDEXED, "path": str(found.path), "num_shards": len(shards), "kind": found.name}
         origin |= {"plan": files.digest_bytes(repr([shard.files for shard in shards]).encode())}
         origin |= {"refused": [list(entry) for entry in listing.refused]} if listing.refused else {}
         made = Manifest(FORMAT, listing.schema, tuple(shards), origin, root)
         made.save(root)
+        _remove_but(root, made)
     return made
 
 
@@ -102,38 +105,61 @@ def _folder_of(source: Source) -> Path:
     return Path(folder).absolute()
 
 
-def _beside(source: Source) -> Path:
+def _beside(source: Source, folder: Path) -> Path:
     path = Path(str(source.path)).absolute()
-    return path.with_name(f"{path.name if path.is_dir() else path.stem}-index")
+    if path.is_dir():
+        return path.with_name(f"{path.name}-index")
+    if path.parent.resolve().is_relative_to(folder.resolve()):  # the list lies among the files
+        return folder.with_name(f"{folder.name}-{path.stem}-index")
+    return path.with_name(f"{path.stem}-index")
 
 
-def _check_free(root: Path, overwrite: bool) -> None:
-    """Checks that a folder is new, or holds nothing but an index that may be replaced, or that of a killed run."""
+def _check_free(root: Path, overwrite: bool) -> Manifest | None:
+    """Checks that a folder is new, or holds nothing but an index that may be replaced, which it returns, or a part."""
     with files.storage_errors("look at", root):
         names = {path.name for path in root.iterdir()} if root.exists() else set[str]()
-    if manifest.NAME in names:
-        found = Manifest.load(root)
+    found = Manifest.load(root) if manifest.NAME in names else None
+    if found is not None:
         if (found.format, found.origin.get("source")) != (FORMAT, INDEXED):
             raise UsageError(f"{root} holds another data set: give another --out")
         if not overwrite:
             raise UsageError(f"{root} has been indexed: use it as it is, or --overwrite to index the files again")
     if others := sorted(name for name in names if not _is_own(name)):
         raise UsageError(f"{root} holds {others[0]!r}: give a new or an empty folder by --out")
+    return found
 
 
 def _is_own(name: str) -> bool:
     """Returns whether a file's name is one of an index, or of such a file that was not finished."""
     name = aside[1] if (aside := _UNFINISHED.fullmatch(name)) else name
     is_shard = shard_number(name) is not None and name.endswith((file_list.SUFFIX, sample_table.SUFFIX))
-    return is_shard or name in (manifest.NAME, file_list.FOLDER, CLAIMS)
+    return is_shard or name in (manifest.NAME, file_list.FOLDER, CLAIMS) or _PLACE.fullmatch(name) is not None
 
 
-def _clear(root: Path) -> None:
-    """Removes an earlier index, its manifest first."""
+def _place_of(found: Manifest) -> str:
+    """Returns the folder of an index's lists and tables, below its root."""
+    return str(Path(found.shards[0].files[0].name).parent) if found.shards else "."
+
+
+def _next_place(old: Manifest) -> str:
+    """Returns the folder for the index that replaces one, which stays whole until then."""
+    number = _PLACE.fullmatch(_place_of(old))
+    return f".index-{int(number[1]) + 1 if number else 1}"
+
+
+def _remove_but(root: Path, kept: Manifest | None) -> None:
+    """Removes all of an index's files but those of one, if any: what killed runs and replaced ones left."""
+    place = None if kept is None else _place_of(kept)
+    stay = {CLAIMS} if kept is None else {CLAIMS, manifest.NAME, place}
+    names = {Path(file.name).name for shard in kept.shards for file in shard.files} if kept and place == "." else set()
+    stay |= names | {file_list.FOLDER} if place == "." else set()
     with files.storage_errors("remove", root):
-        (root / manifest.NAME).unlink(missing_ok=True)
         for path in root.iterdir():
-            if path.name != CLAIMS:
+            if path.name in stay:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
                 path.unlink()
 
 
@@ -151,15 +177,15 @@ def _listed(source: Source, folder: Path, *, skips: bool) -> tuple[Listing, Numb
     outside = {row: "it lies outside of the folder" for row, key in enumerate(listing.keys) if not is_inside(key)}
     listing = without_rows(listing, outside)
     sizes, times = exact_states(folder, listing.keys)
-    missing = np.flatnonzero(sizes == 0)
-    listing = without_rows(
-        replace(listing, num_bytes=sizes), dict.fromkeys(missing.tolist(), "it is missing, empty, or no file")
-    )
+    wrong = dict.fromkeys(np.flatnonzero(sizes == 0).tolist(), "it is missing, empty, or no file")
+    for row in np.flatnonzero(sizes > file_list.MOST_BYTES).tolist():
+        wrong[row] = f"it has {sizes[row]:,} bytes, an image has at most {file_list.MOST_BYTES:,}"
+    listing = without_rows(replace(listing, num_bytes=sizes), wrong)
     if not skips:
         listing.check_whole()
     if not len(listing):
         raise SourceError(f"{source.path} has no files to index")
-    return listing, np.delete(times, missing)
+    return listing, np.delete(times, sorted(wrong))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +193,7 @@ class _Group:
     """The files of a shard, for a worker; picklable."""
 
     root: Path
+    place: Path
     name: str
     source: Source
     listing: Listing
@@ -183,10 +210,11 @@ class _Group:
         columns = tuple(np.asarray(values) for values in _fields(self.listing).values())
         ends = names.bounds[1:] - names.bounds[0]
         made = FileList(Path(), sizes, times, ends, names.joined(), columns)
-        entries = [File(f"{self.name}{loose.SUFFIX}", int(sizes.sum()), digest)]
+        path = self.place.relative_to(self.root) / self.name
+        entries = [File(f"{path}{loose.SUFFIX}", int(sizes.sum()), digest)]
         for suffix, content in ((file_list.SUFFIX, made.to_bytes()), (sample_table.SUFFIX, table)):
-            files.publish_bytes(self.root / f"{self.name}{suffix}", content)
-            entries.append(File(f"{self.name}{suffix}", len(content), files.digest_bytes(content)))
+            files.publish_bytes(self.root / f"{path}{suffix}", content)
+            entries.append(File(f"{path}{suffix}", len(content), files.digest_bytes(content)))
         return Shard(self.name, len(sizes), tuple(entries))
 
 
@@ -201,7 +229,7 @@ def _fields(listing: Listing) -> Mapping[str, np.ndarray]:
 
 def _written(
     root: Path,
-    folder: Path,
+    place: Path,
     source: Source,
     listing: Listing,
     times: Numbers,
@@ -217,6 +245,7 @@ def _written(
     groups = [
         _Group(
             root,
+            place,
             each.name,
             source,
             listing.take(each.indices),

@@ -21,7 +21,7 @@ from dlio.errors import StorageError, UsageError
 from dlio.io import files
 from dlio.stage.planning.cost import Machine
 
-FOLDER = Path(__file__).parent / "planning" / "machines"
+FOLDER = Path(__file__).parent / "machines"
 _MOST_BYTES = 1 << 20
 _RATES = ("source", "client", "network", "local")
 _TYPES: dict[str, type] = {each.name: type(getattr(Machine(1, 0), each.name)) for each in fields(Machine)}

@@ -7,15 +7,14 @@ makes connections of its own. An agent that is gone is looked for again, or star
 from __future__ import annotations
 
 import json
-import os
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from dlio.errors import StorageError
+from dlio.io import world
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.protocol import unix, wire
@@ -57,7 +56,7 @@ class Client:
         self._folder = LiveFolder(folder)
         self._restart = restart
         self._pool = ConnectionPool(_KEPT)
-        self._process, self._name = os.getpid(), os.urandom(CLIENT_BYTES)
+        self._process, self._name = world.pid(), world.random_bytes(CLIENT_BYTES)
         self._hangs_until = 0.0
 
     def need(self, file: int, spans: Sequence[Span] = ()) -> Origin | None:
@@ -122,11 +121,11 @@ class Client:
         return self._with_connection(partial(Connection.ask, request=request))
 
     def _with_connection(self, ask: Callable[[Connection], Answer]) -> Answer:
-        if self._process != os.getpid():  # the parent goes on with its connections
-            self._process, self._name = os.getpid(), os.urandom(CLIENT_BYTES)
+        if self._process != world.pid():  # the parent goes on with its connections
+            self._process, self._name = world.pid(), world.random_bytes(CLIENT_BYTES)
             self.close()
         for attempt in range(1, _TRIES + 1):
-            if time.monotonic() < self._hangs_until:
+            if world.monotonic() < self._hangs_until:
                 raise self._gone(TimeoutError("it hangs"))
             try:
                 return self._pool.use(ask, self._connected)
@@ -145,7 +144,7 @@ class Client:
         try:
             return self._new()
         except TimeoutError:
-            self._hangs_until = time.monotonic() + wire.STALL_SECONDS  # not every thread shall wait as long
+            self._hangs_until = world.monotonic() + wire.STALL_SECONDS  # not every thread shall wait as long
             raise
         except OSError:
             if self._restart is None:
@@ -162,7 +161,7 @@ class Client:
     def _gone(self, error: OSError) -> StorageError:
         agent = self._folder.agent()
         return StorageError(
-            f"the agent that stages {self._folder.staged.path} on {os.uname().nodename} does not answer: "
+            f"the agent that stages {self._folder.staged.path} on {world.host()} does not answer: "
             f"{getattr(error, 'strerror', None) or error}; its log is {self._folder.log}: "
             f"{f'end process {agent.owner.pid}, then ' if agent else ''}stage again"
         )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -12,11 +10,12 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 
+from dlio.cached import cached_property
 from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.dataset.sample_table import SUFFIX
 from dlio.errors import DlioError, LauncherError, StorageError
+from dlio.io import world
 from dlio.io.arrivals import Arrival
-from dlio.io.threads import cached_property
 from dlio.locking.fork_lock import ForkLock
 from dlio.stage.client.arriving import PassedFile, Wanted, open_arriving
 from dlio.stage.client.client import Client
@@ -25,16 +24,12 @@ from dlio.stage.client.status import in_words, state
 from dlio.stage.copies.blocks import Range
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
+from dlio.stage.planning.placement import has_parts
 from dlio.stage.protocol.wire import Origin
 from dlio.stage.strategies import load
 
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 3  # to open a file that is given its name meanwhile
-
-
-def has_parts(manifest: Manifest) -> bool:
-    """Returns whether a copy has only a part of the data set."""
-    return any(shard.nodes for shard in manifest.shards)
 
 
 def find_filling(folder: StagedFolder, dataset: str | PathLike[str]) -> LiveFilling | None:
@@ -90,7 +85,7 @@ def cached(dataset: str | PathLike[str], cache: str | PathLike[str] | bool) -> t
     folder = ensure_agent(dataset, None if cache is True else Path(cache))  # type: ignore[arg-type]
     filling = find_filling(folder, dataset)
     if filling is None and not folder.has_manifest():
-        log, host = LiveFolder(folder).log, os.uname().nodename
+        log, host = LiveFolder(folder).log, world.host()
         raise StorageError(f"the agent on {host} ended before {folder.path} was complete: see {log}, then start again")
     return (Manifest.load(folder.path), None) if filling is None else (filling.manifest, filling)
 
@@ -186,7 +181,7 @@ class LiveFilling:
 
     def _wanted(self, number: int, file: File) -> Wanted:
         def read(ranges: Sequence[Range], memory: memoryview) -> None:
-            began = time.perf_counter()
+            began = world.monotonic()
             self._count(self._client.read(number, ranges, memory), len(memory), began)
 
         def need(ranges: Sequence[Range]) -> bool:
@@ -195,7 +190,7 @@ class LiveFilling:
         return Wanted(need, read, lambda ranges: self._client.bad(number, ranges))
 
     def _need(self, number: int, file: File, ranges: Sequence[Range]) -> bool:
-        began = time.perf_counter()
+        began = world.monotonic()
         try:
             origin = self._client.need(number, ranges)
         except StorageError:  # the process that filled the copy has completed it, and ended
@@ -211,7 +206,7 @@ class LiveFilling:
         """Adds to the counts of waiting; bytes found on the disk after all count as read from there."""
         if origin == Origin.DISK:
             return
-        name, seconds = Origin(origin).name.lower(), time.perf_counter() - began
+        name, seconds = Origin(origin).name.lower(), world.monotonic() - began
         with self._lock:
             for key, amount in ((f"{name}_bytes", num_bytes), (f"{name}_seconds", seconds)):
                 self._counts[key] = self._counts.get(key, 0) + amount

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
 from dlio.dataset.manifest import File
 from dlio.errors import StorageError
+from dlio.io import world
 from dlio.stage.client.client import Client
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
@@ -30,7 +30,7 @@ class Following:
         self._folder, self._wanted, self._listeners = folder, wanted, listeners
         self._client: Client | None = None
         self._looked = 0.0
-        self._done, self._since = -1, time.monotonic()
+        self._done, self._since = -1, world.monotonic()
 
     def is_done(self) -> bool:
         """Returns whether the copy is complete, after reporting how far it is.
@@ -40,8 +40,8 @@ class Following:
         """
         if self._folder.holds(self._wanted):
             return True
-        if time.monotonic() - self._looked > _LOOK_SECONDS:
-            self._looked = time.monotonic()
+        if world.monotonic() - self._looked > _LOOK_SECONDS:
+            self._looked = world.monotonic()
             self._look()
         return False
 
@@ -62,7 +62,7 @@ class Following:
             self._client = None
             return
         self._note(found["nodes"][0])
-        self._check(found, time.monotonic() - self._since)
+        self._check(found, world.monotonic() - self._since)
 
     def _note(self, node: dict[str, Any]) -> None:
         """Reports what has come since the last look."""
@@ -72,7 +72,7 @@ class Following:
             self._listeners.expect(node["total_bytes"] - node["staged_bytes"])
         elif 0 <= self._done < node["staged_bytes"] and self._listeners.report:
             self._listeners.report(node["staged_bytes"] - self._done)
-        self._done, self._since = node["staged_bytes"], time.monotonic()
+        self._done, self._since = node["staged_bytes"], world.monotonic()
 
     def _check(self, found: dict[str, Any], idle: float) -> None:
         node = found["nodes"][0]

@@ -6,17 +6,21 @@ import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dlio.dataset.manifest import Manifest
 from dlio.errors import ManifestError, StorageError
-from dlio.stage.client.filling import LiveFilling, find_filling, has_parts
 from dlio.stage.copies.base_folder import CONTROL, MARKER, copy_named, open_cache
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.lease import take
 from dlio.stage.copies.locations import known_folders
 from dlio.stage.copies.ownership import is_safe, loose_around, own_dest
+from dlio.stage.planning.placement import has_parts
 from dlio.stage.transfer.source import source_of
 from dlio.urls import is_url, shown
+
+if TYPE_CHECKING:
+    from dlio.stage.client.filling import LiveFilling
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +64,7 @@ def opened(dataset: str | os.PathLike[str]) -> tuple[Manifest, LiveFilling | Non
     for folder in _candidates(wanted.content_id):
         take(folder)
         found = _proved(folder, wanted)
-        filling = find_filling(folder, dataset) if found is None or has_parts(found) else None
+        filling = _filling(folder, dataset) if found is None or has_parts(found) else None
         if filling is not None and filling.manifest.content_id == wanted.content_id:
             _log.info("%s is read from %s, which is being filled", _shown(dataset), folder.path)
             return filling.manifest, filling
@@ -68,6 +72,12 @@ def opened(dataset: str | os.PathLike[str]) -> tuple[Manifest, LiveFilling | Non
             _log.info("%s is read from its staged copy %s", _shown(dataset), found.root)
             return found, None
     return _unstaged(dataset, wanted), None
+
+
+def _filling(folder: StagedFolder, dataset: str | os.PathLike[str]) -> LiveFilling | None:
+    from dlio.stage.client.filling import find_filling  # the whole engine, which a loader of complete data never needs
+
+    return find_filling(folder, dataset)
 
 
 def _unstaged(dataset: str | os.PathLike[str], wanted: Manifest) -> Manifest:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -16,6 +15,7 @@ from dlio.cluster.topology import Topology
 from dlio.dataset.location import TREE
 from dlio.dataset.manifest import Manifest
 from dlio.errors import LauncherError, UsageError
+from dlio.io import world
 from dlio.io.open_folder import TakenError
 from dlio.stage.choose.decide import check_job
 from dlio.stage.choose.destination import with_dest
@@ -234,9 +234,9 @@ def serves(folder: StagedFolder, plan: Plan) -> AgentRecord | StagedFolder | Non
 
 def _wait_for_the_leader(folder: StagedFolder, plan: Plan) -> None:
     """Waits a moment for the node's first process to start the agent, rather than start many that give up."""
-    deadline = time.monotonic() + _HEADSTART_SECONDS
-    while time.monotonic() < deadline and serves(folder, plan) is None:
-        time.sleep(_POLL_SECONDS)
+    deadline = world.monotonic() + _HEADSTART_SECONDS
+    while world.monotonic() < deadline and serves(folder, plan) is None:
+        world.sleep(_POLL_SECONDS)
 
 
 def _start(task: Task, folder: StagedFolder) -> None:

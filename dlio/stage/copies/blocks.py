@@ -10,7 +10,6 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from dlio.errors import StorageError
-from dlio.io import files
+from dlio.io import files, world
 
 BLOCK_BYTES = 16 << 10
 _FEW = 4096  # blocks
@@ -41,13 +40,13 @@ class Blocks:
         self._bits: bytearray | mmap.mmap
         self._descriptor = _CLOSED
         if is_writable:
-            self._bits = bytearray(os.pread(descriptor, size, 0).ljust(size, b"\0"))
+            self._bits = bytearray(world.pread(descriptor, size, 0).ljust(size, b"\0"))
             self._descriptor = os.dup(descriptor)
             self._close: Callable[[], object] = weakref.finalize(self, os.close, self._descriptor)
         else:
             self._bits = mapped = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
             self._close = mapped.close
-        self._writing = threading.Lock()
+        self._writing = world.lock()
         last = -(-num_bytes // BLOCK_BYTES)
         self._all = (1 << last) - 1
 
@@ -60,7 +59,7 @@ class Blocks:
         """
         with files.storage_errors("create", path):
             path.unlink(missing_ok=True)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            descriptor = world.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
                 os.posix_fallocate(descriptor, 0, bitmap_bytes(num_bytes))
                 return cls(descriptor, num_bytes, is_writable=True)
@@ -76,7 +75,7 @@ class Blocks:
         """
         flags = (os.O_RDWR if is_writable else os.O_RDONLY) | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with files.storage_errors("open", path):
-            descriptor = os.open(path, flags)
+            descriptor = world.open(path, flags)
             try:
                 status = os.fstat(descriptor)
                 if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
@@ -162,7 +161,7 @@ class Blocks:
             bits = bits | changed if is_there else bits & ~changed
             self._bits[begin:end] = written = bits.to_bytes(end - begin, "little")
             if self._descriptor != _CLOSED:
-                os.pwrite(self._descriptor, written, begin)
+                world.pwrite(self._descriptor, written, begin)
 
 
 def _joined(ranges: Iterable[Range]) -> Iterator[Range]:

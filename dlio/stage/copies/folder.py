@@ -29,9 +29,9 @@ from pathlib import Path
 from dlio.dataset import seal
 from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.errors import StorageError
-from dlio.io import files
+from dlio.io import files, world
 from dlio.io.open_folder import Below, OpenFolder, TakenError
-from dlio.io.threads import Threads
+from dlio.io.threads import in_threads
 from dlio.stage.copies.access import Access, without_lists
 from dlio.stage.copies.base_folder import CACHE, CLAIMS, CONTROL, MARKER, is_closed, is_own, marker_of, open_cache
 from dlio.stage.copies.learned import Learned
@@ -96,8 +96,7 @@ class StagedFolder:
             absent = self._not_listed([file.name for file in wanted])
             listed = [file for file in wanted if file.name not in absent]
             groups = [listed[first : first + _LOOKS] for first in range(0, len(listed), _LOOKS)]
-            with Threads(min(_THREADS, len(groups)) if len(groups) > 1 else 0, "dlio-look") as pool:
-                absent = absent.union(*pool.each(self._incomplete, groups))
+            absent = absent.union(*in_threads(_THREADS, self._incomplete, groups, "dlio-look"))
         return [file for file in wanted if file.name in absent]
 
     def _incomplete(self, wanted: Sequence[File]) -> set[str]:
@@ -166,7 +165,7 @@ class StagedFolder:
     def touch(self) -> None:
         """Marks the copy as used now; has no effect on another user's copy."""
         with suppress(OSError):
-            os.utime(self.marker)
+            world.touch(self.marker)
 
     def begin(self, source: str) -> None:
         """Makes the folder of the copy, and marks it.

@@ -13,15 +13,14 @@ import json
 import logging
 import os
 import stat
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 
-from dlio.io import files
+from dlio.io import files, world
 from dlio.io.open_folder import MAX_BYTES, OpenFolder
-from dlio.locking.owner import Owner, outermost, start_time, user_of
+from dlio.locking.owner import Owner, outermost, user_of
 from dlio.stage.copies.base_folder import ABSENT, LEASES, may_change, open_cache
 from dlio.stage.copies.folder import StagedFolder
 
@@ -58,7 +57,7 @@ class Lease:
         if self.holder.is_of_earlier_boot:
             return True
         alive = None if self.job else self.holder.is_alive(self.user)
-        return time.time() - self.renewed > _FORGOTTEN_SECONDS if alive is None else not alive
+        return world.wall() - self.renewed > _FORGOTTEN_SECONDS if alive is None else not alive
 
 
 def job_name(environ: Mapping[str, str] | None = None) -> str:
@@ -93,7 +92,7 @@ def take(folder: StagedFolder) -> None:
 
 def _write(opened: OpenFolder, copy: str, job: str, holder: Owner) -> None:
     record = json.dumps({"job": job, "holder": asdict(holder)})
-    opened.publish(f"{copy}@{os.urandom(8).hex()}", record.encode())
+    opened.publish(f"{copy}@{world.random_bytes(8).hex()}", record.encode())
 
 
 def _forget_own(opened: OpenFolder, prefix: str) -> None:
@@ -117,7 +116,7 @@ def _session() -> Owner:
     leader = os.getsid(0)
     if user_of(leader) != user:  # as after `su`: Lease.is_over could not look it up
         leader = outermost(current.pid, user)
-    started = start_time(leader)
+    started = world.start_time(leader)
     return Owner(current.node, current.namespace, leader, started) if started else current
 
 
@@ -148,10 +147,10 @@ def _read_all(opened: OpenFolder, prefix: str) -> Iterator[Lease | None]:
             with suppress(OSError):  # another user's mount that nobody else may enter
                 if status := opened.look(name):
                     may_be_one = stat.S_ISREG(status.st_mode) and status.st_size <= MAX_BYTES
-                    users[status.st_uid].append((status.st_ctime, name, may_be_one))
+                    users[status.st_uid].append((world.changed(status), name, may_be_one))
     for user, found in users.items():
         for number, (renewed, name, may_be_one) in enumerate(sorted(found, reverse=True)):
-            if number < _MAX_READ or time.time() - renewed > _FORGOTTEN_SECONDS:
+            if number < _MAX_READ or world.wall() - renewed > _FORGOTTEN_SECONDS:
                 with suppress(FileNotFoundError):  # dropped meanwhile
                     yield _read(opened, name) if may_be_one else None
             elif may_be_one:
@@ -163,7 +162,7 @@ def _read(opened: OpenFolder, name: str) -> Lease | None:
         data, status = opened.read(name)
         record = json.loads(data)
         job, holder = record["job"], Owner.from_json(record["holder"])
-        return Lease(job, holder, status.st_uid, status.st_ctime, name) if isinstance(job, str) else None
+        return Lease(job, holder, status.st_uid, world.changed(status), name) if isinstance(job, str) else None
     except FileNotFoundError:
         raise
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -208,5 +207,5 @@ def sweep(cache: OpenFolder) -> None:
             _log.warning("%s holds files that are not leases: they are ignored, and stay", opened.path)
         for name in opened.names():
             status = opened.look(name) if name.startswith(".") else None
-            if status and status.st_uid == os.geteuid() and time.time() - status.st_ctime > _UNFINISHED_SECONDS:
+            if status and status.st_uid == os.geteuid() and world.wall() - world.changed(status) > _UNFINISHED_SECONDS:
                 opened.unlink(name)

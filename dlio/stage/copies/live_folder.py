@@ -11,7 +11,6 @@ import logging
 import os
 import shutil
 import signal
-import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -21,7 +20,7 @@ from dlio.cluster import liveness
 from dlio.dataset import seal
 from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.errors import ManifestError, StorageError
-from dlio.io import files
+from dlio.io import files, world
 from dlio.io.open_folder import OpenFolder
 from dlio.locking.owner import Owner
 from dlio.stage.copies.base_folder import CONTROL
@@ -141,7 +140,7 @@ class LiveFolder:
         if owner.is_of_earlier_boot:
             return True
         try:
-            return time.time() - (self.path / AGENT).lstat().st_mtime > liveness.LOST_SECONDS
+            return world.wall() - (self.path / AGENT).lstat().st_mtime > liveness.LOST_SECONDS
         except OSError:
             return True
 
@@ -152,12 +151,12 @@ class LiveFolder:
         for path in (self.path, self.path / AGENT):
             with suppress(OSError):
                 signs.append(path.lstat().st_mtime)
-        return time.time() - max(signs)
+        return world.wall() - max(signs)
 
     def beat(self) -> None:
         """Shows that the agent lives to those who cannot look at its process."""
         with suppress(OSError):
-            os.utime(self.path / AGENT, follow_symlinks=False)
+            world.touch(self.path / AGENT)
 
     def write_record(self, record: AgentRecord) -> None:
         """Writes where the loaders of the node find the agent; raises StorageError if the file cannot be written."""
@@ -220,9 +219,9 @@ class LiveFolder:
 def end_agents(lives: Iterable[LiveFolder], seconds: float = END_SECONDS) -> dict[LiveFolder, Owner]:
     """Has the agents of copies end: signals all, then waits once for all; returns those that still run."""
     running = {live: agent for live in lives if (agent := live.signal_agent())}
-    deadline = time.monotonic() + seconds
+    deadline = world.monotonic() + seconds
     while (running := {live: agent for live, agent in running.items() if agent.is_alive()}) and (
-        time.monotonic() < deadline
+        world.monotonic() < deadline
     ):
-        time.sleep(_POLL_SECONDS)
+        world.sleep(_POLL_SECONDS)
     return running

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from dlio.errors import StorageError
-from dlio.io import files
+from dlio.io import files, world
 from dlio.io.filesystems import FileSystem, check_room, filesystem_of
 from dlio.io.open_folder import OpenFolder
 from dlio.locking.claim import forget, is_in_progress
@@ -127,7 +126,7 @@ def remove_unused(folder: StagedFolder) -> bool:
     """
     if not _is_removable(folder) or is_in_use(folder):
         return False
-    name = f"{os.urandom(8).hex()}-{folder.copy}"
+    name = f"{world.random_bytes(8).hex()}-{folder.copy}"
     try:
         with open_cache(folder.dest) as cache:
             cache.rename(folder.copy, LEAVING + name)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import logging
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -16,7 +15,7 @@ from functools import partial
 
 from dlio.dataset.manifest import File
 from dlio.errors import StorageError
-from dlio.io import limits
+from dlio.io import limits, world
 from dlio.locking.claim import claimed
 from dlio.locking.claim_file import Claim, is_in_force
 from dlio.locking.owner import Owner
@@ -156,11 +155,11 @@ def _at_work(
 
 def _let_the_leader_begin(job: Job, folder: StagedFolder, following: Following) -> None:
     """Waits a moment for the node's first process to begin, since the process that copies should be the reporter."""
-    deadline = time.monotonic() + _HEAD_START_SECONDS
-    while job.topology.local_rank and time.monotonic() < deadline:
+    deadline = world.monotonic() + _HEAD_START_SECONDS
+    while job.topology.local_rank and world.monotonic() < deadline:
         if is_being_filled(folder) or following.is_done():
             return
-        time.sleep(0.01)
+        world.sleep(0.01)
 
 
 def fill(

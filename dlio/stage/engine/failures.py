@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import errno
-import threading
-import time
 from dataclasses import dataclass
 
 from dlio.errors import DigestError, StorageError
+from dlio.io import world
 
 GIVE_UP_SECONDS = 15.0  # without a block: then a waiting reader gets an error
 _FAILING_SECONDS = 8.0  # of failures that may pass
@@ -50,7 +49,7 @@ class Failure:
     @property
     def is_due(self) -> bool:
         """Whether it is to be tried again."""
-        return time.monotonic() >= self.last + self.pause
+        return world.monotonic() >= self.last + self.pause
 
     def explains(self, asked: float) -> bool:
         """Returns whether a reader that waits since `asked` is to get the error."""
@@ -63,7 +62,7 @@ class Failures:
     """The failures of all files; for any number of threads."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = world.lock()
         self._of: dict[int, Failure] = {}
 
     def get(self, number: int) -> Failure | None:
@@ -75,7 +74,7 @@ class Failures:
         is_final = isinstance(error, DigestError) or (isinstance(error, OSError) and error.errno in _FINAL)
         problem = str(getattr(error, "strerror", None) or error) or type(error).__name__
         with self._lock:
-            now, before = time.monotonic(), self._of.get(number)
+            now, before = world.monotonic(), self._of.get(number)
             since, tries = (before.since, before.tries) if before else (now, 0)
             pause = min(_PAUSES[0] * float(2 ** min(tries, 8)), _PAUSES[1])
             pause = _DAMAGED_PAUSE if isinstance(error, DigestError) else pause

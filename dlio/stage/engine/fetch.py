@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from dlio.io import trace
+from dlio.io import trace, world
 from dlio.stage.engine.failures import LaterError
 from dlio.stage.meeting.meeting import Meeting, Peer
 from dlio.stage.planning.plan import Plan
@@ -42,13 +41,13 @@ class Fetching:
 
     def __init__(self, source: StagingSource, plan: Plan, meeting: Meeting | None) -> None:
         self._source, self._plan, self._meeting = source, plan, meeting
-        self._lock = threading.Lock()
+        self._lock = world.lock()
         self._client = node_client(plan.node)
-        self._streams: dict[int, threading.Semaphore] = defaultdict(lambda: threading.Semaphore(STREAMS))
+        self._streams: dict[int, world.Semaphore] = defaultdict(lambda: world.semaphore(STREAMS))
         self._pools: dict[tuple[int, object], ConnectionPool] = {}
         self._asked: dict[int, str] = {}
         self._not_held: set[int] = set()
-        self._senders: dict[int, set[int]] = defaultdict(set)
+        self._senders: dict[int, dict[int, None]] = defaultdict(dict)
         self.source_bytes = self.peer_bytes = 0
 
     def owns(self, number: int) -> bool:
@@ -88,7 +87,9 @@ class Fetching:
 
     def judge(self, number: int, is_right: bool) -> None:
         """Learns whether a file proved right; avoids the nodes that sent parts of one that is damaged."""
-        for node in self._senders.pop(number, ()):
+        with self._lock:
+            senders = self._senders.pop(number, {})
+        for node in senders:
             if not is_right and self._meeting:
                 name = self._plan.listed[number].name
                 _log.warning("%s, partly from node %d, is damaged: it is fetched from the source", name, node)
@@ -140,7 +141,7 @@ class Fetching:
             return None
         if sent is not None:
             with self._lock:
-                self._senders[number].add(peer.node)
+                self._senders[number][peer.node] = None
         return sent is not None
 
     def _read(self, meeting: Meeting, peer: Peer, request: Request, target: memoryview) -> Origin | None:

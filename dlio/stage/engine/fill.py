@@ -8,12 +8,11 @@ could wait for each other, each for what the other reads from the source as soon
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from dlio.errors import DigestError, StorageError
+from dlio.io import world
 from dlio.io.threads import started_up_to
 from dlio.stage.engine.failures import FULL, GIVE_UP_SECONDS, Failures, FullError, LaterError
 from dlio.stage.engine.pending import LOOK_SECONDS, Pending, Piece
@@ -60,7 +59,7 @@ class Fill:
         is_hurried: bool = False,
     ) -> None:
         self._store, self._fetch, self._source_name, self._judge = store, fetch, source_name, judge
-        self._changed = threading.Condition()  # notified of work
+        self._changed = world.condition()  # notified of work
         self._waiters, self._failures = Waiters(), Failures()
         kinds = 1 if is_far is None else 2
         self._most = THREADS // kinds if is_hurried else THREADS  # of each kind: their pieces are large
@@ -71,14 +70,14 @@ class Fill:
         self._is_hurried = is_hurried
         self._is_read_soon = kinds > 1 and not is_hurried  # by others, from the page cache; a broadcast does with less
         self.failure: BaseException | None = None
-        self.settled = threading.Event()
+        self.settled = world.event()
         self._finishing, self._from_source, self._damaged = set[int](), set[int](), set[int]()
         self._progress: dict[int, float] = {}
         self._origins: dict[int, Origin] = {}
         self._latest_progress = 0.0
         self._buffers = Buffers()
         self._stopped = False
-        self._threads: list[threading.Thread] = []
+        self._threads: list[world.Thread] = []
 
     def start(self, threads: int = 0) -> None:
         """Starts threads of each kind, or as many as the system allows; raises MissingError if that is none."""
@@ -92,9 +91,9 @@ class Fill:
             self._stopped = True
             self._changed.notify_all()
         self._waiters.wake_all()
-        deadline = time.monotonic() + 1.0
+        deadline = world.monotonic() + 1.0
         for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+            thread.join(max(0.0, deadline - world.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
     def follow(self, order: Sequence[int]) -> None:
@@ -129,17 +128,17 @@ class Fill:
         spans = spans or [(0, self._store.listed[number].num_bytes)]
         if self._has(number, spans, whole):
             return Origin.DISK
-        asked = beaten = time.monotonic()
+        asked = beaten = world.monotonic()
         with self._waiters.news(number) as news:
             while not self._has(number, spans, whole):
-                is_overdue = time.monotonic() - asked > _OVERDUE_SECONDS  # else urgent work could hold it up for ever
+                is_overdue = world.monotonic() - asked > _OVERDUE_SECONDS  # else urgent work could hold it up for ever
                 self._ask(number, spans, is_urgent=is_urgent, comes_first=is_urgent or is_overdue)
                 with self._changed:
                     self._check(number, asked)
                 news.wait(0.1)
                 news.clear()
-                if beat and time.monotonic() - beaten > BEAT_SECONDS:
-                    beaten = time.monotonic()
+                if beat and world.monotonic() - beaten > BEAT_SECONDS:
+                    beaten = world.monotonic()
                     beat()
                 if whole and self._store.is_whole(number):
                     self._finish(number)
@@ -170,7 +169,7 @@ class Fill:
         if failure and failure.explains(asked):
             raise StorageError(f"{failure.problem}: {_ADVICE}" if failure.errno else failure.problem)
         latest = self._progress.get(number, 0.0) if self._of(number).has_begun(number) else self._latest_progress
-        idle = time.monotonic() - max(asked, latest)
+        idle = world.monotonic() - max(asked, latest)
         if idle > GIVE_UP_SECONDS or self._stopped:
             why = failure.problem if failure else f"{self._source_name(number)} has not been read for {idle:.0f} s"
             raise StorageError(f"{why}: {_ADVICE}")
@@ -196,12 +195,12 @@ class Fill:
 
     def _bring(self, piece: Piece, is_urgent: bool) -> None:
         """Fetches and writes a piece that this thread has taken."""
-        began = time.monotonic()
+        began = world.monotonic()
         try:
             origin = self._fetched(piece, is_urgent)
         except LaterError:
             if is_urgent:
-                time.sleep(LATER_SECONDS)
+                world.sleep(LATER_SECONDS)
             else:
                 with self._changed:
                     self._of(piece.number).leave_for_later(piece.number)
@@ -210,9 +209,9 @@ class Fill:
         else:
             with self._changed:
                 self._failures.mend(piece.number)
-                self._progress[piece.number] = self._latest_progress = time.monotonic()
+                self._progress[piece.number] = self._latest_progress = world.monotonic()
                 self._origins[piece.number] = origin
-                self._of(piece.number).pace.note(piece.end - piece.begin, time.monotonic() - began)
+                self._of(piece.number).pace.note(piece.end - piece.begin, world.monotonic() - began)
             if self._store.is_finished(piece.number):
                 self._named(piece.number)
 
@@ -295,6 +294,6 @@ class Fill:
                     return None
                 for pending in self._pending:
                     if taken := pending.take():
-                        self._progress[taken[0].number] = time.monotonic()
+                        self._progress[taken[0].number] = world.monotonic()
                         return taken
                 self._changed.wait(_IDLE_SECONDS if self._store.is_complete else LOOK_SECONDS)

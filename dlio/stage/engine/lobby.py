@@ -6,16 +6,13 @@ of the host with the most. So whoever floods an agent displaces its own connecti
 
 from __future__ import annotations
 
-import selectors
-import socket
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Generic, Protocol, TypeVar
 
-from dlio.io.threads import started
+from dlio.io import world
 from dlio.stage.protocol import wire
 from dlio.stage.protocol.connection import RefusedError
 
@@ -29,7 +26,7 @@ class Listener(Protocol):
     """Where an agent listens, and how it verifies those who connect; for one thread."""
 
     @property
-    def listening(self) -> socket.socket:
+    def listening(self) -> world.Socket:
         """What clients connect to."""
 
     @property
@@ -48,10 +45,10 @@ class Listener(Protocol):
     def refusal(self) -> bytes:
         """What a client is sent that is refused."""
 
-    def greet(self, peer: socket.socket) -> bytes:
+    def greet(self, peer: world.Socket) -> bytes:
         """Returns what a client is sent first; raises RefusedError, or OSError if it has left."""
 
-    def verify(self, peer: socket.socket, greeting: bytes, answer: bytes) -> tuple[bytes, bytes]:
+    def verify(self, peer: world.Socket, greeting: bytes, answer: bytes) -> tuple[bytes, bytes]:
         """Returns a client's name, and what it is sent once there is room for it; raises RefusedError, OSError."""
 
     def close(self) -> None:
@@ -103,7 +100,7 @@ class Waiting(Generic[Entry]):
 class _Guest:
     """A connection that is not verified yet."""
 
-    peer: socket.socket
+    peer: world.Socket
     host: str
     listener: Listener
     waiting: Waiting[_Guest]
@@ -125,18 +122,18 @@ class Lobby:
     def __init__(
         self,
         listeners: Sequence[Listener],
-        enter: Callable[[socket.socket, str, bytes, bytes], None],
+        enter: Callable[[world.Socket, str, bytes, bytes], None],
         complain: Callable[[str, str], None],
     ) -> None:
         self._listeners, self._enter, self._complain = listeners, enter, complain
-        self._selector = selectors.DefaultSelector()
+        self._selector = world.selector()
         self._guests: dict[_Guest, None] = {}  # the oldest first
         self._is_closed = False
         for listener in listeners:
             listener.listening.setblocking(False)
             waiting = Waiting[_Guest](listener.most_of_host, listener.most)
-            self._selector.register(listener.listening, selectors.EVENT_READ, (listener, waiting))
-        self._thread = started(self._run, "dlio-listen") if listeners else None
+            self._selector.register(listener.listening, (listener, waiting))
+        self._thread = world.start(self._run, "dlio-listen") if listeners else None
 
     def close(self) -> None:
         """Stops listening, and has the thread end the connections that are not verified."""
@@ -152,13 +149,13 @@ class Lobby:
     def _run(self) -> None:
         while not self._is_closed:
             oldest = next(iter(self._guests), None)
-            seconds = max(0.0, oldest.deadline - time.monotonic()) if oldest else None
-            ready = [key.data for key, _ in self._selector.select(seconds)]
+            seconds = max(0.0, oldest.deadline - world.monotonic()) if oldest else None
+            ready = self._selector.select(seconds)
             for guest in [data for data in ready if isinstance(data, _Guest)]:  # before others may displace them
                 self._hear(guest)
             for listener, waiting in [data for data in ready if not isinstance(data, _Guest)]:
                 self._accept(listener, waiting)
-            for guest in list(takewhile(lambda guest: guest.deadline < time.monotonic(), self._guests)):
+            for guest in list(takewhile(lambda guest: guest.deadline < world.monotonic(), self._guests)):
                 self._end(guest)
         for guest in list(self._guests):
             self._end(guest)
@@ -173,15 +170,15 @@ class Lobby:
         except (BlockingIOError, ConnectionError):
             return
         except OSError:  # closed, or out of descriptors
-            time.sleep(0 if self._is_closed else _FULL_SECONDS)
+            world.sleep(0 if self._is_closed else _FULL_SECONDS)
             return
         host = address[0] if address else "this node"
-        guest = _Guest(peer, host, listener, waiting, time.monotonic() + wire.CONNECT_SECONDS)
+        guest = _Guest(peer, host, listener, waiting, world.monotonic() + wire.CONNECT_SECONDS)
         if oldest := waiting.add(host, guest):
             self._complain(oldest.host, "too many connections that prove nothing: the oldest ones are ended")
             self._end(oldest)
         self._guests[guest] = None
-        self._selector.register(peer, selectors.EVENT_READ, guest)
+        self._selector.register(peer, guest)
         try:
             peer.setblocking(False)
             guest.greeting = listener.greet(peer)

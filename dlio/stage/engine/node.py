@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import logging
 import shutil
-import threading
-import time
 from contextlib import suppress
 from typing import Any
 
 from dlio.cluster.liveness import Signs
 from dlio.errors import StorageError
-from dlio.io import files
+from dlio.io import files, world
 from dlio.locking.owner import Owner
 from dlio.stage.copies import lease
 from dlio.stage.copies.folder import StagedFolder
@@ -28,7 +26,6 @@ from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
 from dlio.stage.meeting.meeting import MOST_TEXT, Meeting, Peer
 from dlio.stage.planning.plan import Plan
 from dlio.stage.protocol.connection import is_node, node_of
-from dlio.stage.protocol.tcp import Address
 from dlio.stage.protocol.unix import UnixListener
 
 _TICK_SECONDS = 0.25
@@ -74,7 +71,7 @@ class Node:
         self._live = LiveFolder(folder)
         self._live.make()
         self._orders: dict[bytes, list[int]] = {}
-        self._began = time.monotonic()
+        self._began = world.monotonic()
         self._is_needed = True
         content = plan.manifest.content_id
         if meeting is None and plan.num_nodes > 1:
@@ -101,7 +98,7 @@ class Node:
         )  # fmt: skip
         self.owns = self._fetching.owns
         self._relay = Relay(self._fetching.fetch, self._fetching.asked)
-        self._lock = threading.Lock()
+        self._lock = world.lock()
         self._signs = Signs()
         self._tcp = self.meeting.listener(content) if self.meeting else None
         self._unix = None if folder.share else UnixListener(self._live)
@@ -114,7 +111,7 @@ class Node:
         return f"node {self.plan.node} of {self.plan.num_nodes}, at {self._tcp or self._unix}"
 
     @property
-    def address(self) -> Address:
+    def address(self) -> world.Address:
         """Where other nodes reach this one; of the only node of a job, which opens no port, a place that is none."""
         return self._tcp.address if self._tcp else ("", 0)
 
@@ -132,7 +129,7 @@ class Node:
         """Publishes its address for the loaders and the other nodes, and starts to fetch."""
         self._live.keep_manifest(self.plan.manifest)
         with files.storage_errors("create", self.folder.path):
-            for inner in {file.name.rpartition("/")[0] for file in self.plan.listed} - {""}:
+            for inner in dict.fromkeys(file.name.rpartition("/")[0] for file in self.plan.listed):
                 (self.folder.path / inner).mkdir(mode=0o700, parents=True, exist_ok=True)
         self._tell()
         if self._unix:  # before any block can take the disk's last room
@@ -148,7 +145,7 @@ class Node:
 
     def peer(self) -> Peer:
         """Returns this node's record for the other nodes, for `dlio stage --status` and for its bar."""
-        done, seconds = max(self.store.present_bytes, self._had), time.monotonic() - self._began
+        done, seconds = max(self.store.present_bytes, self._had), world.monotonic() - self._began
         rate, is_complete = round(self.store.written_bytes / max(seconds, 1e-9)), self.store.is_complete
         return Peer(
             self.plan.node, self.address, Owner.current(), is_complete and self._has_agreed, done, self.store.num_bytes,
@@ -179,7 +176,7 @@ class Node:
 
     def _tick(self, *, may_end: bool) -> None:
         for _ in range(round(_LOOK_SECONDS / _TICK_SECONDS)):
-            time.sleep(_TICK_SECONDS)
+            world.sleep(_TICK_SECONDS)
             if self.store.is_complete and not may_end:
                 return
         self.beat()

@@ -5,13 +5,13 @@ Each block is fetched once: a span that another thread fetches is left to it.
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from dlio.errors import StorageError
+from dlio.io import world
 from dlio.stage.engine.failures import Failures
 from dlio.stage.engine.store import Store
 from dlio.stage.engine.waiters import Room
@@ -204,7 +204,7 @@ class Pending:
 
     def _begin_anew(self) -> None:
         """Goes through the files that are left once more, now and then, since some may have failed."""
-        now = time.monotonic()
+        now = world.monotonic()
         if now >= self._anew_at and not self._store.is_complete:
             self._anew_at = now + LOOK_SECONDS
             self._order = [number for number in self._order if not self._store.is_finished(number)]

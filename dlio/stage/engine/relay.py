@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
-import time
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 from dlio.errors import StorageError
-from dlio.io import limits
+from dlio.io import world
 from dlio.stage.engine.failures import GIVE_UP_SECONDS, LaterError
 from dlio.stage.engine.fill import LATER_SECONDS
 from dlio.stage.protocol import wire
 from dlio.stage.protocol.wire import Origin, Request
 
 _AT_A_TIME = 8  # requests, of up to `wire.MAX_READ` each
+
+
+@dataclass(eq=False, slots=True)
+class _Reading:
+    """A request that is read, or waits for its turn.
+
+    Attributes:
+        request, target: what is read, and into which memory.
+        over: an event that is set once it was read, or could not be.
+        times: when it began, and when each of its spans came.
+        origin: the farthest place that a span came from.
+        error: why it could not be read.
+    """
+
+    request: Request
+    target: memoryview
+    over: world.Event
+    times: list[float] = field(default_factory=list)
+    origin: Origin = Origin.DISK
+    error: BaseException | None = None
 
 
 class Relay:
@@ -28,7 +49,10 @@ class Relay:
         self._fetch, self._asked = fetch, asked
         self._from_source: set[int] = set()
         self._latest = 0.0  # a span came, of any request
-        self._threads = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="dlio-pass")
+        self._changed = world.condition()  # notified of a request, and of the end
+        self._queue: deque[_Reading] = deque()
+        self._threads = self._free = 0
+        self._is_closed = False
 
     def distrust(self, number: int) -> None:
         """Has a file of which wrong bytes came read from the source only from now on."""
@@ -41,43 +65,78 @@ class Relay:
             MissingError: no thread can be started.
             StorageError: they cannot be read, or nothing has come for a while; names the node that was asked.
         """
-        data, asked = bytearray(request.num_bytes), time.monotonic()
-        spans: list[float] = []
-        try:
-            with limits.starting("a thread"):
-                reading = self._threads.submit(self._read, request, memoryview(data), spans)
-        except RuntimeError as error:  # closed
-            raise StorageError("the agent is ending: stage again") from error
+        data, asked = bytearray(request.num_bytes), world.monotonic()
+        reading = _Reading(request, memoryview(data), world.event())
+        self._submit(reading)
         patience = GIVE_UP_SECONDS + max((end - begin for begin, end in request.spans), default=0) / wire.LEAST_RATE
-        while not wait([reading], wire.BEAT_SECONDS).done:
-            idle = time.monotonic() - (spans[-1] if spans else max(asked, self._latest))  # of others, until its turn
+        while not reading.over.wait(wire.BEAT_SECONDS):
+            latest = reading.times[-1] if reading.times else max(asked, self._latest)  # of others, until its turn
+            idle = world.monotonic() - latest
             if idle > patience:
-                reading.cancel()  # else it is left behind: it may hang in a read of the source
+                with self._changed, suppress(ValueError):  # else it is left behind: it may hang in a read of the source
+                    self._queue.remove(reading)
                 raise StorageError(
                     f"{self._asked(request.file)} has sent nothing for {idle:.0f} s: see "
                     "whether it answers, then stage again"
                 )
             beat()
-        return data, reading.result()
+        if reading.error:
+            raise reading.error
+        return data, reading.origin
 
-    def _read(self, request: Request, target: memoryview, spans: list[float]) -> Origin:
-        """Fills `target`; adds to `spans` when it began, and when each of them came."""
-        origin = Origin.DISK
-        spans.append(time.monotonic())
-        for begin, end in request.spans:
-            origin = max(origin, self._fetched(request.file, begin, target[: end - begin]))
+    def _submit(self, reading: _Reading) -> None:
+        """Has a free thread read, or a new one; raises MissingError, and StorageError once it is closed."""
+        with self._changed:
+            if self._is_closed:
+                raise StorageError("the agent is ending: stage again")
+            if len(self._queue) >= self._free and self._threads < _AT_A_TIME:
+                world.start(self._work, "dlio-pass")
+                self._threads += 1
+            self._queue.append(reading)
+            self._changed.notify()
+
+    def _work(self) -> None:
+        while (reading := self._next()) is not None:
+            try:
+                self._read(reading)
+            except BaseException as error:
+                reading.error = error
+            reading.over.set()
+            del reading  # nothing of it is kept alive while this thread waits for the next one
+
+    def _next(self) -> _Reading | None:
+        """Waits for the next request; None once this is closed."""
+        with self._changed:
+            self._free += 1
+            while not (self._queue or self._is_closed):
+                self._changed.wait()
+            self._free -= 1
+            return None if self._is_closed else self._queue.popleft()
+
+    def _read(self, reading: _Reading) -> None:
+        """Fills the memory of a request."""
+        target, number = reading.target, reading.request.file
+        reading.times.append(world.monotonic())
+        for begin, end in reading.request.spans:
+            reading.origin = max(reading.origin, self._fetched(number, begin, target[: end - begin]))
             target = target[end - begin :]
-            self._latest = time.monotonic()
-            spans.append(self._latest)
-        return origin
+            self._latest = world.monotonic()
+            reading.times.append(self._latest)
 
     def _fetched(self, number: int, begin: int, target: memoryview) -> Origin:
         while True:
             try:
                 return self._fetch(number, begin, target, number in self._from_source)
             except LaterError:  # for some seconds at the agent's start
-                time.sleep(LATER_SECONDS)
+                world.sleep(LATER_SECONDS)
 
     def close(self) -> None:
-        """Has the threads end when they can."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """Drops the requests that wait, and has the threads end when they can."""
+        with self._changed:
+            self._is_closed = True
+            dropped = list(self._queue)
+            self._queue.clear()
+            self._changed.notify_all()
+        for reading in dropped:
+            reading.error = StorageError("the agent is ending: stage again")
+            reading.over.set()

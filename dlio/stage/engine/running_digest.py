@@ -7,13 +7,12 @@ Everything else is read from the file again: what was there when the agent start
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from dlio.io import files
-from dlio.io.threads import cached_property
+from dlio.cached import cached_property
+from dlio.io import files, world
 from dlio.stage.copies.blocks import Blocks
 from dlio.stage.engine.writing import opened
 
@@ -28,7 +27,7 @@ class Held:
     """Pieces of all files that came too early; the oldest ones give way. For any number of threads."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = world.lock()
         self._pieces: dict[tuple[RunningDigest, int], _Piece] = {}
 
     def put(self, digest: RunningDigest, begin: int, data: memoryview, release: Callable[[], None]) -> None:
@@ -68,7 +67,7 @@ class RunningDigest:
     def __init__(self, path: Path, blocks: Blocks, algorithm: str, held: Held) -> None:
         self._path, self._blocks, self._held = path, blocks, held
         self._algorithm = algorithm
-        self._lock = threading.Lock()
+        self._lock = world.lock()
         self._end = 0  # of the bytes that count
         self._is_left = False  # the rest is read when the file is whole
 
@@ -139,5 +138,5 @@ class RunningDigest:
             return
         buffer = memoryview(bytearray(min(_READ_BYTES, end - self._end)))
         with opened(self._path, os.O_RDONLY) as descriptor:
-            while count := os.preadv(descriptor, [buffer[: end - self._end]], self._end):
+            while count := world.preadv(descriptor, [buffer[: end - self._end]], self._end):
                 self._count(buffer[:count])

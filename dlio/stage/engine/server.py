@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import socket
-import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
 from dlio.errors import DlioError, MissingError
-from dlio.io.threads import started
+from dlio.io import world
 from dlio.stage.engine.failures import FullError
 from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.lobby import Listener, Lobby
@@ -64,10 +60,10 @@ class Server:
         self, listeners: Sequence[Listener], store: Store, fill: Fill, relay: Relay, agent: AgentState
     ) -> None:
         self._store, self._fill, self._relay, self._agent = store, fill, relay, agent
-        self._lock = threading.Lock()
-        self._connections: dict[socket.socket, bytes] = {}
-        self._idle: dict[socket.socket, None] = {}  # of other nodes, the one that has waited longest first
-        self._last_used = time.monotonic()
+        self._lock = world.lock()
+        self._connections: dict[world.Socket, bytes] = {}
+        self._idle: dict[world.Socket, None] = {}  # of other nodes, the one that has waited longest first
+        self._last_used = world.monotonic()
         self._refused: set[str] = set()
         self.sent_bytes = 0
         self._lobby = Lobby(listeners, self._enter, self._complain)
@@ -77,7 +73,7 @@ class Server:
         """For how long no loader has been connected; other nodes do not count."""
         with self._lock:
             is_used = any(not is_node(client) for client in self._connections.values())
-            return 0.0 if is_used else time.monotonic() - self._last_used
+            return 0.0 if is_used else world.monotonic() - self._last_used
 
     def close(self) -> None:
         """Stops listening, and ends all connections."""
@@ -86,22 +82,22 @@ class Server:
             open_ones = list(self._connections)
         for peer in open_ones:
             with suppress(OSError):
-                peer.shutdown(socket.SHUT_RDWR)
+                peer.shutdown(world.SHUT_RDWR)
 
-    def _enter(self, peer: socket.socket, host: str, client: bytes, last: bytes) -> None:
+    def _enter(self, peer: world.Socket, host: str, client: bytes, last: bytes) -> None:
         """Lets a thread answer a verified client, which is sent the last bytes of its verification first."""
-        wire.settle(peer, wire.STALL_SECONDS)
+        world.limit(peer, wire.STALL_SECONDS)
         try:
             if self._has_room(peer, client):
                 peer.sendall(last)
-                started(partial(self._converse, peer, host, client), "dlio-serve")
+                world.start(partial(self._converse, peer, host, client), "dlio-serve")
                 return
         except (OSError, MissingError):  # the client has left, or a limit of threads
             with self._lock:
                 self._connections.pop(peer, None)
         peer.close()
 
-    def _has_room(self, peer: socket.socket, client: bytes) -> bool:
+    def _has_room(self, peer: world.Socket, client: bytes) -> bool:
         """Adds a connection; if there are too many, the one of another node that has been idle for longest ends."""
         with self._lock:
             if len(self._connections) >= MAX_CONNECTIONS:
@@ -110,11 +106,11 @@ class Server:
                 oldest = next(iter(self._idle))
                 del self._idle[oldest], self._connections[oldest]
                 with suppress(OSError):
-                    oldest.shutdown(socket.SHUT_RDWR)  # its thread ends, and the node connects again when it must
+                    oldest.shutdown(world.SHUT_RDWR)  # its thread ends, and the node connects again when it must
             self._connections[peer] = client
             return True
 
-    def _converse(self, peer: socket.socket, host: str, client: bytes) -> None:
+    def _converse(self, peer: world.Socket, host: str, client: bytes) -> None:
         """Answers one client until it leaves."""
         try:
             while self._wait_for_bytes(peer, client):
@@ -127,21 +123,21 @@ class Server:
             with self._lock:
                 self._connections.pop(peer, None)
                 self._idle.pop(peer, None)
-                self._last_used = self._last_used if is_node(client) else time.monotonic()
+                self._last_used = self._last_used if is_node(client) else world.monotonic()
                 is_gone = client not in self._connections.values()
             peer.close()
             if is_gone:
                 self._agent.left(client)
 
-    def _wait_for_bytes(self, peer: socket.socket, client: bytes) -> bool:
+    def _wait_for_bytes(self, peer: world.Socket, client: bytes) -> bool:
         """Waits for the next request, for ever; returns whether there is one."""
         if is_node(client):
             with self._lock:
                 if peer in self._connections:  # else it was ended to make room
                     self._idle[peer] = None
         while True:
-            with suppress(BlockingIOError):  # `wire.settle`
-                has_more = bool(peer.recv(1, socket.MSG_PEEK))
+            with suppress(BlockingIOError):  # `world.limit`
+                has_more = bool(peer.recv(1, world.MSG_PEEK))
                 break
         if is_node(client):
             with self._lock:
@@ -154,16 +150,16 @@ class Server:
             self._refused.add(line)
             _log.warning("%s", line)
 
-    def _answer(self, peer: socket.socket, request: Request, client: bytes) -> None:
+    def _answer(self, peer: world.Socket, request: Request, client: bytes) -> None:
         """Answers one request; raises OSError if the connection fails."""
         try:
             answer = self._prepared(peer, request, client)
         except DlioError as error:
-            wire.send_error(peer, f"{os.uname().nodename}: {error.text}")
+            wire.send_error(peer, f"{world.host()}: {error.text}")
             return
         answer()
 
-    def _prepared(self, peer: socket.socket, request: Request, client: bytes) -> Callable[[], None]:
+    def _prepared(self, peer: world.Socket, request: Request, client: bytes) -> Callable[[], None]:
         """Carries out a request, and returns a call that sends the reply; raises DlioError, OSError."""
         beat = lambda: wire.send_reply(peer, Status.WAIT)  # noqa: E731
         if request.op == Op.STAT:
@@ -194,7 +190,7 @@ class Server:
         if request.op not in (Op.NEED, Op.BAD) and request.num_bytes > wire.MAX_READ:
             raise WireError(f"{request.num_bytes:,} bytes were asked for at once: at most {wire.MAX_READ:,}")
 
-    def _bring(self, peer: socket.socket, request: Request, beat: Callable[[], None]) -> Callable[[], None]:
+    def _bring(self, peer: world.Socket, request: Request, beat: Callable[[], None]) -> Callable[[], None]:
         if request.op == Op.BAD:
             self._relay.distrust(request.file)
         if request.file not in self._store:
@@ -206,7 +202,7 @@ class Server:
             return lambda: wire.send_reply(peer, Status.ELSEWHERE)
         return lambda: wire.send_reply(peer, Status.OK, origin=origin)
 
-    def _send(self, peer: socket.socket, request: Request, beat: Callable[[], None]) -> Callable[[], None]:
+    def _send(self, peer: world.Socket, request: Request, beat: Callable[[], None]) -> Callable[[], None]:
         number, spans = request.file, request.spans
         with suppress(FullError):
             if number in self._store:
@@ -221,7 +217,7 @@ class Server:
         data, origin = self._relay.read(request, beat)
         return lambda: wire.send_reply(peer, Status.OK, data, origin=origin)
 
-    def _send_file(self, peer: socket.socket, request: Request, origin: Origin) -> None:
+    def _send_file(self, peer: world.Socket, request: Request, origin: Origin) -> None:
         with self._store.opened(request.file) as descriptor:
             wire.send_reply(peer, Status.OK, origin=origin, length=request.num_bytes)
             for begin, end in request.spans:

@@ -7,23 +7,22 @@ small file has no blocks: it is written, verified and named at once.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlio.cached import cached_property
 from dlio.dataset.manifest import File
 from dlio.errors import StorageError
-from dlio.io import files, trace
-from dlio.io.threads import cached_property
+from dlio.io import files, trace, world
 from dlio.stage.copies.access import Access
 from dlio.stage.copies.blocks import Blocks
 from dlio.stage.copies.learned import Learned
 from dlio.stage.copies.live_folder import FILES, SMALL_BYTES, LiveFolder
 from dlio.stage.engine.failures import FULL, FullError
 from dlio.stage.engine.running_digest import Held, RunningDigest
-from dlio.stage.engine.writing import PAGE_BYTES, check_last, is_hole, opened, with_folder, write_all, write_range
+from dlio.stage.engine.writing import PAGE_BYTES, check_last, is_hole, opened, with_folder, write_range
 from dlio.stage.protocol.wire import Span
 
 #: Makes an unfinished file before its first byte.
@@ -73,7 +72,7 @@ class Store:
         self._create, self._report = create, report
         self._files, self._kept = live.path / FILES, kept
         self.learned = Learned(live.staged.path)
-        self._lock, self._counting = threading.Lock(), threading.Lock()
+        self._lock, self._counting = world.lock(), world.lock()
         self._begun: dict[int, _Begun] = {}
         self._held = Held()
         self._finished = set(kept).difference(lacking)
@@ -166,7 +165,7 @@ class Store:
         running.update(data)
         self.learned.check(file, f"{algorithm}:{running.hexdigest()}", self._source_name(number))
         with self._made(path, file) as descriptor:
-            write_all(descriptor, 0, data)
+            files.write_all(descriptor, 0, data)
             files.sync_written(descriptor)
             files.check_length(path, descriptor, file.num_bytes)
         self._name(number)
@@ -202,7 +201,7 @@ class Store:
             self.learned.check(file, begun.digest.whole(), self._source_name(number))
             try:
                 with files.storage_errors("sync", path), opened(path, os.O_RDONLY) as descriptor:
-                    os.fsync(descriptor)
+                    world.fsync(descriptor)
                     check_last(path, descriptor, file.num_bytes, begun.last_bytes)
             except StorageError:  # its pages count as clean now, so a second sync would bring nothing to the disk
                 self.clear(number, [(0, file.num_bytes)])
@@ -217,7 +216,7 @@ class Store:
         final, access = self._live.staged.path / file.name, self._access(file)
         with files.storage_errors("publish", final):
             access.give_file(path)
-            with_folder(final, lambda: path.replace(final))
+            with_folder(final, lambda: world.replace(path, final))
         with self._lock:
             self._finished.add(number)
             self._finished_bytes += file.num_bytes
@@ -282,7 +281,7 @@ class Store:
             bits.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             blocks = Blocks.create(bits, file.num_bytes)
             try:
-                with_folder(path, lambda: aside.rename(path))  # readers see it with its size and its blocks
+                with_folder(path, lambda: world.replace(aside, path))  # readers see it with its size and its blocks
             except OSError:
                 blocks.close()
                 raise

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 
 from dlio.cluster import liveness
 from dlio.errors import StorageError, UsageError
+from dlio.io import world
 from dlio.stage.engine.node import Node
 from dlio.stage.job import Job
 from dlio.stage.meeting.folder import SHOWN, MeetingFolder, meeting_folder
@@ -38,7 +38,7 @@ class Together:
         self.node = node
         self._job = job
         self._shown: MeetingFolder | None = None
-        self._begins_at: float | None = time.monotonic() + FIRST_SECONDS
+        self._begins_at: float | None = world.monotonic() + FIRST_SECONDS
         self._signs = liveness.Signs()
 
     def wait(self) -> None:
@@ -54,11 +54,11 @@ class Together:
         """Serves until each other node has all, is lost or stuck; nodes that only show it are waited for by rank 0."""
         self.node.beat()
         self.show()
-        beaten = time.monotonic()
+        beaten = world.monotonic()
         while self._awaits_any():
-            time.sleep(_SOON_SECONDS)
-            if time.monotonic() - beaten > BEAT_SECONDS:
-                beaten = time.monotonic()
+            world.sleep(_SOON_SECONDS)
+            if world.monotonic() - beaten > BEAT_SECONDS:
+                beaten = world.monotonic()
                 self.node.beat()
                 self.show()
         self.show()
@@ -92,7 +92,7 @@ class Together:
 
     def _tells(self) -> bool:
         """Writes how far this node is; returns whether that could be done."""
-        if self._job.topology.world_size == 1 or self._begins_at is None or time.monotonic() < self._begins_at:
+        if self._job.topology.world_size == 1 or self._begins_at is None or world.monotonic() < self._begins_at:
             return False
         try:
             if self._shown is None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from dlio.io import world
 from dlio.stage.copies.blocks import BLOCK_BYTES
 from dlio.stage.engine.writing import MOST_BYTES
 
@@ -21,13 +20,13 @@ class Waiters:
     """Wakes those who wait for a file; one condition for all would wake everybody for each piece. For any thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._events: dict[int, list[threading.Event]] = {}
+        self._lock = world.lock()
+        self._events: dict[int, list[world.Event]] = {}
 
     @contextmanager
-    def news(self, number: int) -> Iterator[threading.Event]:
+    def news(self, number: int) -> Iterator[world.Event]:
         """Yields an event that is set whenever something of a file was fetched, or failed."""
-        event = threading.Event()
+        event = world.event()
         with self._lock:
             self._events.setdefault(number, []).append(event)
         try:
@@ -62,11 +61,11 @@ class Room:
     def __init__(self, hurried: int = 0) -> None:
         self._hurried = hurried
         self._urgent_at = self._burst_began = 0.0
-        self._began = time.monotonic()
+        self._began = world.monotonic()
 
     def note_urgent(self) -> None:
         """Counts a reader that waits."""
-        now = time.monotonic()
+        now = world.monotonic()
         if now - self._urgent_at > _QUIET_SECONDS:
             self._burst_began = now
         self._urgent_at = now
@@ -77,7 +76,7 @@ class Room:
         Args:
             rate: bytes a second of the latest piece.
         """
-        now = time.monotonic()
+        now = world.monotonic()
         if now - self._urgent_at <= _QUIET_SECONDS:
             return _BURST if now - self._burst_began < _BURST_SECONDS else _BUSY
         if self._hurried:

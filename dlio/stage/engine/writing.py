@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from dlio.errors import StorageError
-from dlio.io import files
+from dlio.io import files, world
 
 MOST_BYTES = 4 << 20  # of a piece
 PAGE_BYTES = mmap.PAGESIZE
@@ -52,14 +52,14 @@ def write_range(path: Path, begin: int, data: memoryview, *, is_cached: bool) ->
         past = 0
     if past < len(data):
         with opened(path, os.O_WRONLY) as descriptor:
-            write_all(descriptor, begin + past, data[past:])
+            files.write_all(descriptor, begin + past, data[past:])
 
 
 def _write_past_cache(path: Path, begin: int, data: memoryview) -> bool:
     """Writes whole pages, and returns whether the file system can; raises OSError."""
     try:
         with opened(path, os.O_WRONLY | os.O_DIRECT) as descriptor:
-            write_all(descriptor, begin, data)
+            files.write_all(descriptor, begin, data)
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
@@ -67,16 +67,9 @@ def _write_past_cache(path: Path, begin: int, data: memoryview) -> bool:
     return True
 
 
-def write_all(descriptor: int, offset: int, data: memoryview) -> None:
-    """Writes all of `data`; raises OSError if the file system refuses."""
-    while data:
-        count = os.pwrite(descriptor, data, offset)
-        data, offset = data[count:], offset + count
-
-
 def opened(path: Path, flags: int) -> AbstractContextManager[int]:
     """Opens a file of the live folder, but no link, and closes it when the context is left; raises OSError."""
-    return _closing(os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+    return _closing(world.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
 
 
 @contextmanager
@@ -92,7 +85,7 @@ def check_last(path: Path, descriptor: int, num_bytes: int, written: bytes) -> N
     begin = num_bytes - len(written)
     os.posix_fadvise(descriptor, begin, 0, os.POSIX_FADV_DONTNEED)
     files.check_length(path, descriptor, num_bytes)
-    if os.pread(descriptor, len(written), begin) != written:
+    if world.pread(descriptor, len(written), begin) != written:
         problem = f"{path} has lost bytes at its end that were written and acknowledged"
         raise StorageError(errno.EIO, f"{problem}: its file system loses data; check the disk, or use another folder")
 

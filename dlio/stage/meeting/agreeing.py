@@ -7,14 +7,13 @@ source for the digest of what that read. So bytes that a network, a memory or a 
 from __future__ import annotations
 
 import logging
-import time
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
 from dlio.errors import DigestError
-from dlio.io import files
+from dlio.io import files, world
 from dlio.stage.copies.learned import DIGEST_BYTES, Learned
 from dlio.stage.meeting.meeting import Meeting, Peer
 from dlio.stage.planning.plan import Plan
@@ -44,19 +43,19 @@ def agree(meeting: Meeting | None, plan: Plan, copy: Path, learned: Learned) -> 
     if meeting is None:
         return
     left = {number for number in plan.kept if not plan.listed[number].digest}
-    since = time.monotonic()
+    since = world.monotonic()
     while left := {number for number in left if plan.owner(number, meeting) != plan.node}:
         if told := _told_by_all(meeting, plan, left):
             for number, (peer, digest) in told.items():
                 _check(plan.listed[number].name, peer, digest, copy, learned)
             left -= set(told)
-            since = time.monotonic()
+            since = world.monotonic()
             continue
-        if time.monotonic() - since > _PATIENCE_SECONDS:
+        if world.monotonic() - since > _PATIENCE_SECONDS:
             name = plan.listed[min(left)].name
             _log.warning("the digests of %d files, such as %s, could be compared with no other node's", len(left), name)
             return
-        time.sleep(_SOON_SECONDS)
+        world.sleep(_SOON_SECONDS)
 
 
 def _told_by_all(meeting: Meeting, plan: Plan, numbers: Collection[int]) -> dict[int, tuple[Peer, bytes]]:

@@ -15,7 +15,6 @@ import json
 import logging
 import os
 import re
-import time
 import weakref
 from collections.abc import Iterator
 from contextlib import suppress
@@ -24,13 +23,13 @@ from pathlib import Path
 
 from dlio.cluster import liveness
 from dlio.errors import LauncherError, StorageError, UsageError
-from dlio.io import files
+from dlio.io import files, world
 from dlio.io.ground import check_ground
 from dlio.io.open_folder import OpenFolder
 from dlio.locking.owner import Owner
 from dlio.stage.copies import lease
 from dlio.stage.meeting.meeting import JOIN_SECONDS, LATE_SECONDS, Peer
-from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener, host_address
+from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener
 
 MEET, TOKEN = "DLIO_MEET", "token"
 SHOWN = ".shown"
@@ -63,7 +62,7 @@ class MeetingFolder:
         self._came = 0  # when this node first told something, by the file system's clock
         self._left: set[int] = set()
         self._folder = open_meeting(self.path)
-        self._coming = f".{TOKEN}.{os.urandom(8).hex()}"
+        self._coming = f".{TOKEN}.{world.random_bytes(8).hex()}"
         self._close = weakref.finalize(self, _close, self._folder, self._coming, size)
         self.token = self._token()
 
@@ -71,7 +70,7 @@ class MeetingFolder:
         """Returns the job's token, made if this node is the first; its draft says that this node is coming."""
         path = self.path / TOKEN
         with files.storage_errors("write", path):
-            self._folder.write_new(self._coming, os.urandom(TOKEN_BYTES), 0o600)
+            self._folder.write_new(self._coming, world.random_bytes(TOKEN_BYTES), 0o600)
             with suppress(FileExistsError):
                 self._folder.link(self._coming, TOKEN)
             data, status = self._folder.read(TOKEN)
@@ -81,7 +80,7 @@ class MeetingFolder:
 
     def listener(self, content: str) -> TcpListener:
         """Returns where this node listens; see `Place`."""
-        return TcpListener(host_address(), self.token, content)
+        return TcpListener(world.address(), self.token, content)
 
     def tell(self, peer: Peer) -> None:
         """Writes this node's file; see `Place`."""
@@ -150,7 +149,7 @@ class MeetingFolder:
             LauncherError: some do not come within `liveness.ARRIVAL_SECONDS`.
             StorageError: the folder cannot be written.
         """
-        deadline, found = time.monotonic() + liveness.ARRIVAL_SECONDS, dict[int, str]()
+        deadline, found = world.monotonic() + liveness.ARRIVAL_SECONDS, dict[int, str]()
         with files.storage_errors("write", self.path):
             self._folder.publish(f"rank-{rank}.json", json.dumps(machine).encode(), 0o600)
             oldest = self._folder.read(f"rank-{rank}.json")[1].st_mtime - liveness.ARRIVAL_SECONDS
@@ -161,12 +160,12 @@ class MeetingFolder:
                     if status.st_uid == os.geteuid() and status.st_mtime >= oldest:  # else of a job that was killed
                         found[each] = str(json.loads(data))
             absent = [each for each in range(size) if each not in found]
-            if absent and time.monotonic() > deadline:
+            if absent and world.monotonic() > deadline:
                 raise LauncherError(
                     f"ranks {absent} of {size} did not come to {self.path} within {liveness.ARRIVAL_SECONDS:g} s: "
                     f"start dlio stage in every process, and name a folder that all nodes see in {MEET}"
                 )
-            time.sleep(_POLL_SECONDS * bool(absent))
+            world.sleep(_POLL_SECONDS * bool(absent))
         return [found[each] for each in range(size)]
 
 
@@ -241,7 +240,7 @@ def _leave_for_the_dead(meeting: OpenFolder) -> None:
     for name in filter(_NODE.fullmatch, meeting.names()):
         with suppress(ValueError, KeyError, TypeError, RecursionError):
             data, status = meeting.read(name)
-            is_silent = time.time() - status.st_mtime > _SILENT_SECONDS
+            is_silent = world.wall() - status.st_mtime > _SILENT_SECONDS
             if is_silent or Owner.from_json(json.loads(data)["owner"]).is_alive() is False:
                 meeting.unlink(name)
     _remove_if_left(meeting)
@@ -261,7 +260,7 @@ def _remove_if_left(meeting: OpenFolder, size: int = 0) -> None:
     names = meeting.names()
     nodes = list(filter(_NODE.fullmatch, names))
     drafts = filter(None, (meeting.look(name) for name in names if name.startswith(f".{TOKEN}.")))
-    is_coming = any(time.time() - each.st_mtime < LATE_SECONDS for each in drafts)  # maybe of a job of the same name
+    is_coming = any(world.wall() - each.st_mtime < LATE_SECONDS for each in drafts)  # maybe of a job of the same name
     if not is_coming and len(nodes) >= size and not any(_is_there(meeting, name) for name in nodes):
         _remove(meeting)
 
@@ -287,7 +286,7 @@ def _forget_old(around: OpenFolder) -> None:
     """Removes the meeting folders of this user's jobs that ended long ago without removing them."""
     for meeting in _meetings(around):
         with suppress(OSError):
-            if time.time() - meeting.status.st_mtime > _FORGOTTEN_SECONDS:
+            if world.wall() - meeting.status.st_mtime > _FORGOTTEN_SECONDS:
                 _remove(meeting)
 
 

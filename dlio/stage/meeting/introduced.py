@@ -6,18 +6,17 @@ They ask each other how far they are, over the connections by which they pass fi
 from __future__ import annotations
 
 import json
-import threading
-import time
 from collections import deque
 from dataclasses import replace
 from functools import partial
 
+from dlio.io import world
 from dlio.io.threads import started_up_to
 from dlio.stage.meeting.meeting import Peer
 from dlio.stage.protocol import tcp
 from dlio.stage.protocol.connection import Connection, RefusedError, node_client
 from dlio.stage.protocol.pool import ConnectionPool
-from dlio.stage.protocol.tcp import Address, TcpListener
+from dlio.stage.protocol.tcp import TcpListener
 from dlio.stage.protocol.wire import MAX_STAT, SILENCE_SECONDS, Op, Request
 
 _THREADS, _MOST_LOOKS = 4, 50  # that look at other nodes, and how often each does in a second
@@ -38,7 +37,9 @@ class Introduced:
 
     is_joined_by_others = False
 
-    def __init__(self, content: str, token: bytes, node: int, addresses: list[Address], listener: TcpListener) -> None:
+    def __init__(
+        self, content: str, token: bytes, node: int, addresses: list[world.Address], listener: TcpListener
+    ) -> None:
         self.token = token
         self._content, self._node, self._addresses, self._listener = content, node, addresses, listener
         self._known: dict[int, tuple[Peer, float]] = {}
@@ -49,7 +50,7 @@ class Introduced:
         self._has_all = False
         others = [each for each in range(len(addresses)) if each != node]
         self._due = deque((0.0, each, ConnectionPool(1)) for each in others)
-        self._over, self._is_heard = threading.Event(), False
+        self._over, self._is_heard = world.event(), False
 
     def listener(self, content: str) -> TcpListener:
         """Returns where this node listens; see `Place`."""
@@ -61,9 +62,9 @@ class Introduced:
         """Waits a moment, once this node has all, until the others know it: they ask, or are asked; see `Place`."""
         if self._has_all or not peer.is_complete:
             return
-        self._has_all, deadline = True, time.monotonic() + _FAREWELL_SECONDS
-        while set(self._known) - self._gone - self._told and time.monotonic() < deadline:
-            time.sleep(_POLL_SECONDS)
+        self._has_all, deadline = True, world.monotonic() + _FAREWELL_SECONDS
+        while set(self._known) - self._gone - self._told and world.monotonic() < deadline:
+            world.sleep(_POLL_SECONDS)
 
     def look(self, node: int) -> tuple[Peer, object] | None:
         """Returns what a node has answered, and when; see `Place`."""
@@ -75,7 +76,7 @@ class Introduced:
 
     def _sign(self, node: int) -> float:
         """Returns a sign of life, new while a node has answered whenever asked: a round of many takes a minute."""
-        return self._known[node][1] if node in self._silent else time.monotonic()
+        return self._known[node][1] if node in self._silent else world.monotonic()
 
     def heard(self, node: int) -> None:
         """Notes that a node has all; see `Place`."""
@@ -99,12 +100,12 @@ class Introduced:
                 due, node, pool = self._due.popleft()
             except IndexError:  # other threads ask those that are left
                 return
-            self._over.wait(max(1 / _MOST_LOOKS, due - time.monotonic()))
+            self._over.wait(max(1 / _MOST_LOOKS, due - world.monotonic()))
             pause = self._ask(node, pool)
             if pause is None or self._over.is_set():
                 pool.close()
             else:
-                self._due.append((time.monotonic() + pause, node, pool))
+                self._due.append((world.monotonic() + pause, node, pool))
 
     def _ask(self, node: int, pool: ConnectionPool) -> float | None:
         """Returns the seconds until the node is to be asked again; None if it has gone."""
@@ -127,7 +128,7 @@ class Introduced:
             return _SOON_SECONDS if node not in self._known else _HUNG_SECONDS
         if has_all:
             self._told.add(node)
-        self._known[node] = (peer, time.monotonic())
+        self._known[node] = (peer, world.monotonic())
         self._silent.discard(node)
         return _SOON_SECONDS
 

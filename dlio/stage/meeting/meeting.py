@@ -8,8 +8,6 @@ thousand records each.
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from ipaddress import IPv4Address
@@ -17,9 +15,10 @@ from typing import Any, Protocol
 
 from dlio.cluster import liveness
 from dlio.cluster.topology import Topology
+from dlio.io import world
 from dlio.locking.owner import Owner
 from dlio.stage.job import NodeProgress
-from dlio.stage.protocol.tcp import Address, TcpListener
+from dlio.stage.protocol.tcp import TcpListener
 
 JOIN_SECONDS = 5.0  # after which a node that has not come is taken for lost, until it comes
 LATE_SECONDS = 60.0  # so long its part is left to it where nobody waits: a thousand nodes start in that time
@@ -46,7 +45,7 @@ class Peer:
     """
 
     node: int
-    address: Address
+    address: world.Address
     owner: Owner
     is_complete: bool
     staged: int
@@ -135,8 +134,8 @@ class Meeting:
     def __init__(self, place: Place, node: int, num_nodes: int) -> None:
         self.node, self.num_nodes, self._place = node, num_nodes, place
         self.token, self.is_joined_by_others = place.token, place.is_joined_by_others
-        self._began = time.monotonic()
-        self._lock = threading.Lock()
+        self._began = world.monotonic()
+        self._lock = world.lock()
         self._signs = liveness.Signs()
         self._seen: dict[int, tuple[float, Peer | None]] = {}
         self._last: dict[int, Peer] = {}
@@ -165,7 +164,7 @@ class Meeting:
     def peer(self, node: int, fresh: float = _FRESH_SECONDS) -> Peer | None:
         """Returns a node that is there; None if it has not come, has left, or is silent."""
         with self._lock:
-            now = time.monotonic()
+            now = world.monotonic()
             looked, found = self._seen.get(node, (0.0, None))
             is_expected = found is None and self.is_gathering
             if not looked or now - looked > (_SOON_SECONDS if is_expected else fresh):
@@ -198,23 +197,23 @@ class Meeting:
     def avoid(self, node: int, seconds: float) -> None:
         """Takes a node for lost for a while."""
         with self._lock:
-            self._down[node] = time.monotonic() + seconds
+            self._down[node] = world.monotonic() + seconds
 
     def expects(self, node: int) -> bool:
         """Returns whether a node has never been here, and may be starting still."""
         is_new = self.peer(node) is None and node not in self._last and not self._place.has_gone(node)
-        return is_new and time.monotonic() - self._began < LATE_SECONDS
+        return is_new and world.monotonic() - self._began < LATE_SECONDS
 
     @property
     def is_gathering(self) -> bool:
         """Whether nodes that have not come are still expected."""
-        return time.monotonic() - self._began < JOIN_SECONDS
+        return world.monotonic() - self._began < JOIN_SECONDS
 
     def __contains__(self, node: object) -> bool:
         """Returns whether a node is lost: `owner_now` asks."""
         if node == self.node or not isinstance(node, int):
             return False
-        if self._down.get(node, 0.0) > time.monotonic():
+        if self._down.get(node, 0.0) > world.monotonic():
             return True
         return self.peer(node) is None and (not self.is_gathering or self._place.has_gone(node))
 

@@ -32,10 +32,11 @@ from typing import TYPE_CHECKING, Any
 from dlio.cluster import liveness
 from dlio.cluster.topology import Topology
 from dlio.errors import EXIT_INTERRUPTED, StorageError
+from dlio.io import world
 from dlio.locking.owner import node_id
 from dlio.stage.meeting.introduced import Introduced
 from dlio.stage.meeting.meeting import numbered
-from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener, host_address, listening_at
+from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener, listening_at
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -204,7 +205,7 @@ def introduced(everyone: Processes, topology: Topology, content: str) -> tuple[T
     Raises:
         StorageError: as `Processes.gather`, or this node cannot listen.
     """
-    listening = listening_at(host_address())
+    listening = listening_at(world.address())
     mine = [node_id(), *listening.getsockname()[:2], os.urandom(TOKEN_BYTES).hex()]
     try:
         found = everyone.gather(f"meet {content}", mine)

@@ -50,6 +50,11 @@ def check_copies(copies: int, num_nodes: int) -> None:
         raise UsageError(f"{copies} copies on {num_nodes} nodes: give from 1 to {num_nodes} copies")
 
 
+def has_parts(manifest: Manifest) -> bool:
+    """Returns whether a copy has only a part of the data set."""
+    return any(shard.nodes for shard in manifest.shards)
+
+
 def partitioned(manifest: Manifest, num_nodes: int, copies: int = 1) -> Manifest:
     """Returns the manifest with each shard's nodes filled in.
 

@@ -6,8 +6,8 @@ from bisect import bisect_right
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from dlio.cached import cached_property
 from dlio.dataset.manifest import File, Manifest
-from dlio.io.threads import cached_property
 from dlio.stage.job import all_files
 from dlio.stage.planning.owners import (
     first_files,

@@ -5,11 +5,10 @@ Loaders of a node connect by a Unix socket (unix.py), other nodes by TCP (tcp.py
 
 from __future__ import annotations
 
-import socket
-import time
 from collections.abc import Callable
 
 from dlio.errors import StorageError
+from dlio.io import world
 from dlio.stage.protocol import wire
 from dlio.stage.protocol.wire import Origin, Reply, Request, Status, WireError
 
@@ -53,7 +52,7 @@ class Connection:
         peer: the socket, on which both ends have verified each other.
     """
 
-    def __init__(self, peer: socket.socket) -> None:
+    def __init__(self, peer: world.Socket) -> None:
         self._peer = peer
 
     def ask(self, request: Request, *, limit: int = 0, patience: float = float("inf")) -> Reply:
@@ -69,11 +68,11 @@ class Connection:
             WireError: the server does not follow the protocol.
             OSError: the connection failed, or the server was silent for too long.
         """
-        deadline = time.monotonic() + patience
+        deadline = world.monotonic() + patience
         wire.send_request(self._peer, request)
         reply = wire.receive_reply(self._peer, limit)
         while reply.status == Status.WAIT:
-            if time.monotonic() > deadline:
+            if world.monotonic() > deadline:
                 raise TimeoutError(f"no answer within {patience:g} s")
             reply = wire.receive_reply(self._peer, limit)
         if reply.status == Status.ERROR:
@@ -103,7 +102,7 @@ class Connection:
         self._peer.close()
 
 
-def persist(attempt: Callable[[], socket.socket], name: str, seconds: float) -> Connection:
+def persist(attempt: Callable[[], world.Socket], name: str, seconds: float) -> Connection:
     """Returns a connection, which is tried again, after growing pauses, while the server has no room for it.
 
     Args:
@@ -115,22 +114,22 @@ def persist(attempt: Callable[[], socket.socket], name: str, seconds: float) -> 
         TimeoutError: the server had no room in all that time; says how often it was tried.
         RefusedError, OSError: as `attempt`.
     """
-    deadline, (pause, longest), tries = time.monotonic() + seconds, _PAUSES, 0
+    deadline, (pause, longest), tries = world.monotonic() + seconds, _PAUSES, 0
     while True:
         tries += 1
         try:
             return Connection(attempt())
         except CutOffError as error:
-            if time.monotonic() + pause > deadline:
+            if world.monotonic() + pause > deadline:
                 raise TimeoutError(
                     f"{name} ended each of {tries} connections within {seconds:g} s before they were verified: it has "
                     "too many others"
                 ) from error
-        time.sleep(pause)
+        world.sleep(pause)
         pause = min(2 * pause, longest)
 
 
-def exchange(peer: socket.socket, deadline: float, data: bytes, num_bytes: int) -> bytes:
+def exchange(peer: world.Socket, deadline: float, data: bytes, num_bytes: int) -> bytes:
     """Sends bytes before a connection is verified, and returns the next `num_bytes` that the server sends.
 
     Raises:
@@ -153,7 +152,7 @@ def exchange(peer: socket.socket, deadline: float, data: bytes, num_bytes: int) 
 
 
 def _left(deadline: float) -> float:
-    left = deadline - time.monotonic()
+    left = deadline - world.monotonic()
     if left <= 0:
         raise TimeoutError("the connection was not verified in time")
     return left

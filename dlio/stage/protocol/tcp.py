@@ -11,29 +11,21 @@ be replayed, reflected, or relayed to another server.
 
 from __future__ import annotations
 
-import fcntl
 import hmac
 import os
-import socket
-import struct
-import time
-from contextlib import suppress
 
-from dlio.errors import StorageError, UsageError
-from dlio.io import limits
+from dlio.errors import StorageError
+from dlio.io import limits, world
+from dlio.io.world.address import INTERFACE
 from dlio.stage.protocol import wire
 from dlio.stage.protocol.connection import CLIENT_BYTES, Connection, RefusedError, exchange, is_node, persist
 
 TOKEN_BYTES = NONCE_BYTES = 32
 _PROOF_BYTES = 32
-INTERFACE = "DLIO_INTERFACE"
-_SIOCGIFADDR = 0x8915
 _BACKLOG = 4096  # the kernel takes its own limit if that is less
 
-Address = tuple[str, int]
 
-
-def _proof(token: bytes, role: bytes, theirs: bytes, own: bytes, content: str, server: Address) -> bytes:
+def _proof(token: bytes, role: bytes, theirs: bytes, own: bytes, content: str, server: world.Address) -> bytes:
     """Returns a proof that holds for a connection to one address only, so that nobody can relay it to another."""
     return hmac.digest(token, role + theirs + own + f"{content} {server[0]}:{server[1]}".encode(), "sha256")
 
@@ -51,37 +43,37 @@ class TcpListener:
     most_of_host, most = 256, 512  # a host's 1,000 new ones a second leave each of them a quarter of a second
     refusal = bytes(_PROOF_BYTES)
 
-    def __init__(self, host: str | socket.socket, token: bytes, content: str) -> None:
+    def __init__(self, host: str | world.Socket, token: bytes, content: str) -> None:
         self._token, self._content = token, content
         self.listening = listening_at(host) if isinstance(host, str) else host
-        self.address: Address = self.listening.getsockname()[:2]
+        self.address: world.Address = self.listening.getsockname()[:2]
 
     def __str__(self) -> str:
         return f"{self.address[0]}:{self.address[1]}"
 
-    def greet(self, peer: socket.socket) -> bytes:
+    def greet(self, peer: world.Socket) -> bytes:
         """Returns random bytes, of which the client has to prove something."""
-        return os.urandom(NONCE_BYTES)
+        return world.random_bytes(NONCE_BYTES)
 
-    def verify(self, peer: socket.socket, greeting: bytes, answer: bytes) -> tuple[bytes, bytes]:
+    def verify(self, peer: world.Socket, greeting: bytes, answer: bytes) -> tuple[bytes, bytes]:
         """Returns a client's name, and this server's proof; raises RefusedError if it has another token or data set."""
         theirs, proof, server = answer[:NONCE_BYTES], answer[NONCE_BYTES:], peer.getsockname()[:2]
         expected = _proof(self._token, b"dlio client", greeting, theirs, self._content, server)
         if not hmac.compare_digest(proof, expected):
             raise RefusedError("a client without the job's token was refused")
-        _settle(peer)
+        world.keep_alive(peer)
         own = _proof(self._token, b"dlio server", theirs, greeting, self._content, server)
         return theirs[:CLIENT_BYTES], own
 
     def close(self) -> None:
         """Stops listening; the socket itself is closed by the thread that accepts."""
-        self.listening.shutdown(socket.SHUT_RDWR)  # closing alone does not wake it
+        self.listening.shutdown(world.SHUT_RDWR)  # closing alone does not wake it
 
 
-def listening_at(host: str) -> socket.socket:
+def listening_at(host: str) -> world.Socket:
     """Returns a socket that listens at any port of an address; raises StorageError."""
     try:
-        return socket.create_server((host, 0), backlog=_BACKLOG)
+        return world.listen(host, _BACKLOG)
     except OSError as error:
         reason = limits.reached(error) or os.strerror(error.errno or 0)
         raise StorageError(
@@ -90,7 +82,7 @@ def listening_at(host: str) -> socket.socket:
         ) from error
 
 
-def connect(address: Address, token: bytes, content: str, client: bytes) -> Connection:
+def connect(address: world.Address, token: bytes, content: str, client: bytes) -> Connection:
     """Returns a connection to another node's agent.
 
     Args:
@@ -108,60 +100,21 @@ def connect(address: Address, token: bytes, content: str, client: bytes) -> Conn
     return persist(lambda: _verified(address, token, content, client), name, wire.SILENCE_SECONDS)
 
 
-def _verified(address: Address, token: bytes, content: str, client: bytes) -> socket.socket:
+def _verified(address: world.Address, token: bytes, content: str, client: bytes) -> world.Socket:
     """Returns a socket on which both ends have proved the token; raises CutOffError, RefusedError, OSError."""
-    deadline = time.monotonic() + wire.CONNECT_SECONDS
-    peer = socket.create_connection(address, wire.CONNECT_SECONDS)
+    deadline = world.monotonic() + wire.CONNECT_SECONDS
+    peer = world.connect(address, wire.CONNECT_SECONDS)
     try:
         server = peer.getpeername()[:2]
         theirs = exchange(peer, deadline, b"", NONCE_BYTES)
-        own = client + os.urandom(NONCE_BYTES - CLIENT_BYTES)
+        own = client + world.random_bytes(NONCE_BYTES - CLIENT_BYTES)
         mine = _proof(token, b"dlio client", theirs, own, content, server)
         proof = exchange(peer, deadline, own + mine, _PROOF_BYTES)
         if not hmac.compare_digest(proof, _proof(token, b"dlio server", own, theirs, content, server)):
             raise RefusedError("a server without the job's token was refused, or refused this client")
-        _settle(peer)
-        wire.settle(peer, wire.SILENCE_SECONDS if is_node(client) else wire.STALL_SECONDS)
+        world.keep_alive(peer)
+        world.limit(peer, wire.SILENCE_SECONDS if is_node(client) else wire.STALL_SECONDS)
     except BaseException:
         peer.close()
         raise
     return peer
-
-
-def _settle(peer: socket.socket) -> None:
-    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-
-
-def host_address() -> str:
-    """Returns the address of this node that other nodes reach: DLIO_INTERFACE, else that of the host's own name.
-
-    If that is the loopback's, it is the one towards MASTER_ADDR, or out of this network.
-
-    Raises:
-        UsageError: DLIO_INTERFACE names no interface with an address.
-    """
-    if named := os.environ.get(INTERFACE):
-        return _address_of(named)
-    with suppress(OSError):
-        found = socket.gethostbyname(socket.gethostname())
-        if not found.startswith("127."):
-            return found
-    for target in (os.environ.get("MASTER_ADDR", ""), "192.0.2.1"):
-        with suppress(OSError, UnicodeError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((target or "127.0.0.1", 9))  # sends nothing: only asks which interface leads there
-            if not (found := str(probe.getsockname()[0])).startswith("127."):
-                return found
-    return "127.0.0.1"
-
-
-def _address_of(named: str) -> str:
-    """Returns the address of an interface, or the address itself."""
-    with suppress(OSError):
-        return socket.inet_ntoa(socket.inet_aton(named))
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            found = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", named.encode()[:15]))
-        return socket.inet_ntoa(found[20:24])
-    except OSError as error:
-        raise UsageError(f"{INTERFACE}={named}: {error.strerror}: name an interface with an IPv4 address") from error

@@ -13,14 +13,13 @@ paths may be longer than the 107 bytes that a socket's address holds.
 
 from __future__ import annotations
 
+import errno
 import os
-import socket
-import struct
-import time
 from contextlib import suppress
 from pathlib import Path
 
 from dlio.errors import StorageError
+from dlio.io import world
 from dlio.io.open_folder import OpenFolder
 from dlio.stage.copies.live_folder import SOCKET, LiveFolder
 from dlio.stage.copies.locations import LISTED_AT, open_own
@@ -29,7 +28,6 @@ from dlio.stage.protocol.connection import CLIENT_BYTES, Connection, CutOffError
 
 _AGENTS = "agents"
 _BACKLOG = 4096  # the kernel takes its own limit if that is less
-_CREDENTIALS = struct.Struct("=iII")  # process, user, group: struct ucred of unix(7)
 
 
 class UnixListener:
@@ -67,18 +65,18 @@ class UnixListener:
     def __str__(self) -> str:
         return str(self._live.path / self.where)
 
-    def greet(self, peer: socket.socket) -> bytes:
+    def greet(self, peer: world.Socket) -> bytes:
         """Returns nothing to say before the client speaks; raises RefusedError if it is another user's."""
         _check_user(peer, "a client")
         return b""
 
-    def verify(self, peer: socket.socket, greeting: bytes, answer: bytes) -> tuple[bytes, bytes]:
+    def verify(self, peer: world.Socket, greeting: bytes, answer: bytes) -> tuple[bytes, bytes]:
         """Returns a client's name, twice: it is what the client is told."""
         return answer, answer
 
     def close(self) -> None:
         """Stops listening and removes the socket's name; the socket itself is closed by the thread that accepts."""
-        self.listening.shutdown(socket.SHUT_RDWR)  # closing alone does not wake it
+        self.listening.shutdown(world.SHUT_RDWR)  # closing alone does not wake it
         name = Path(self.where).name
         with suppress(OSError), _folder(self._live, self.where) as folder:
             if (status := folder.look(name)) and status.st_ino == self._inode:  # else the next agent's
@@ -101,10 +99,10 @@ def connect(live: LiveFolder, where: str, client: bytes) -> Connection:
     return persist(lambda: _verified(live, where, client), "the agent", wire.PERSIST_SECONDS)
 
 
-def _verified(live: LiveFolder, where: str, client: bytes) -> socket.socket:
+def _verified(live: LiveFolder, where: str, client: bytes) -> world.Socket:
     """Returns a socket on which both ends have verified each other; raises CutOffError, RefusedError, OSError."""
-    deadline = time.monotonic() + wire.STALL_SECONDS
-    peer = socket.socket(socket.AF_UNIX)
+    deadline = world.monotonic() + wire.STALL_SECONDS
+    peer = world.unix_socket()
     try:
         peer.settimeout(wire.STALL_SECONDS)
         with _folder(live, where) as folder:
@@ -115,30 +113,30 @@ def _verified(live: LiveFolder, where: str, client: bytes) -> socket.socket:
         _check_user(peer, "a server")
         if exchange(peer, deadline, client, CLIENT_BYTES) != client:
             raise RefusedError("the agent refused this user, or runs another version of dlio")
-        wire.settle(peer, wire.STALL_SECONDS)
+        world.limit(peer, wire.STALL_SECONDS)
     except BaseException:
         peer.close()
         raise
     return peer
 
 
-def _check_user(peer: socket.socket, what: str) -> None:
+def _check_user(peer: world.Socket, what: str) -> None:
     """Raises RefusedError if the process at the other end, as the system knows it, is not this user's or root's."""
-    user = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[1]
+    user = world.user_of(peer)
     if user not in (0, os.geteuid()):
         raise RefusedError(f"{what} of user {user} was refused")
 
 
-def _listening(live: LiveFolder, where: str) -> tuple[socket.socket, int]:
+def _listening(live: LiveFolder, where: str) -> tuple[world.Socket, int]:
     """Returns a socket that only this user may connect to, and its inode; replaces one that a killed agent has left."""
-    found = socket.socket(socket.AF_UNIX)
+    found = world.unix_socket()
     try:
-        os.fchmod(found.fileno(), 0o600)  # before it has a name
         with _folder(live, where) as folder:
             with suppress(FileNotFoundError):
                 folder.unlink(Path(where).name)
             found.bind(_address(folder, where))
-            status = os.stat(Path(where).name, dir_fd=folder.descriptor, follow_symlinks=False)
+            if (status := folder.look(Path(where).name)) is None:
+                raise FileNotFoundError(errno.ENOENT, "another process has removed it")
         found.listen(_BACKLOG)
     except BaseException:
         found.close()

@@ -9,10 +9,7 @@ bounded before anything is allocated. Numbers are little-endian.
 
 from __future__ import annotations
 
-import os
-import socket
 import struct
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +17,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from dlio.errors import StorageError
+from dlio.io import world
 
 CONNECT_SECONDS = 2.0  # to connect to a node and to prove the token
 PERSIST_SECONDS = 30.0  # in which a loader tries again to connect to an agent that has no room
@@ -37,7 +35,6 @@ _MAGIC, _VERSION = b"dlio", 2
 _HEAD = struct.Struct("<4sBBHI")
 _RANGE = struct.Struct("<QQ")
 _REPLY = struct.Struct("<4sBBHQ")
-_LIMIT = struct.Struct("@ll")  # a struct timeval
 
 #: Where bytes of a file begin and end.
 Span = tuple[int, int]
@@ -107,17 +104,6 @@ class Request:
         return sum(end - begin for begin, end in self.spans)
 
 
-def settle(peer: socket.socket, seconds: float) -> None:
-    """Has the kernel end each call on a connection after `seconds`, so that one call can receive or send a whole body.
-
-    With a timeout of Python's the kernel would not wait, and Python would wake up for each part that arrives.
-    """
-    peer.settimeout(None)
-    limit = _LIMIT.pack(int(seconds), round(seconds % 1 * 1e6))
-    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-        peer.setsockopt(socket.SOL_SOCKET, option, limit)
-
-
 @contextmanager
 def _limited() -> Iterator[None]:
     """Raises TimeoutError where the kernel has ended a call, as a timeout of Python's does."""
@@ -127,18 +113,18 @@ def _limited() -> Iterator[None]:
         raise TimeoutError("the connection stalled") from error
 
 
-def _send(peer: socket.socket, data: bytes | bytearray, flags: int = 0) -> None:
+def _send(peer: world.Socket, data: bytes | bytearray, flags: int = 0) -> None:
     with _limited():
         peer.sendall(data, flags)
 
 
-def send_request(peer: socket.socket, request: Request) -> None:
+def send_request(peer: world.Socket, request: Request) -> None:
     """Sends a request; raises OSError if the connection fails."""
     head = _HEAD.pack(_MAGIC, _VERSION, request.op, len(request.spans), request.file)
     _send(peer, head + b"".join(_RANGE.pack(begin, end - begin) for begin, end in request.spans))
 
 
-def receive_request(peer: socket.socket) -> Request:
+def receive_request(peer: world.Socket) -> Request:
     """Returns the next request.
 
     Raises:
@@ -156,7 +142,7 @@ def receive_request(peer: socket.socket) -> Request:
 
 
 def send_reply(
-    peer: socket.socket,
+    peer: world.Socket,
     status: Status,
     body: bytes | bytearray = b"",
     *,
@@ -165,10 +151,10 @@ def send_reply(
 ) -> None:
     """Sends a reply, or with a `length` its head only; raises OSError if the connection fails."""
     head = _REPLY.pack(_MAGIC, _VERSION, status, origin, len(body) if length is None else length)
-    _send(peer, head + body, socket.MSG_MORE if length else 0)
+    _send(peer, head + body, world.MSG_MORE if length else 0)
 
 
-def send_file(peer: socket.socket, descriptor: int, begin: int, end: int) -> None:
+def send_file(peer: world.Socket, descriptor: int, begin: int, end: int) -> None:
     """Sends a range of a file, which never enters this process's memory.
 
     Raises:
@@ -177,18 +163,18 @@ def send_file(peer: socket.socket, descriptor: int, begin: int, end: int) -> Non
     """
     with _limited():
         while begin < end:
-            sent = os.sendfile(peer.fileno(), descriptor, begin, end - begin)
+            sent = world.send_file(peer, descriptor, begin, end - begin)
             if not sent:
                 raise WireError(f"a file has shrunk to {begin:,} bytes")
             begin += sent
 
 
-def send_error(peer: socket.socket, problem: str) -> None:
+def send_error(peer: world.Socket, problem: str) -> None:
     """Sends why a request failed; raises OSError if the connection fails."""
     send_reply(peer, Status.ERROR, problem.encode(errors="replace")[:MAX_TEXT])
 
 
-def receive_reply(peer: socket.socket, limit: int) -> Reply:
+def receive_reply(peer: world.Socket, limit: int) -> Reply:
     """Returns the head of a reply with a body of at most `limit` bytes, which the caller receives.
 
     Raises:
@@ -208,23 +194,23 @@ def _check(magic: bytes, version: int) -> None:
         raise WireError("a frame of another protocol or version: run the same dlio on all nodes")
 
 
-def receive(peer: socket.socket, num_bytes: int) -> bytes:
+def receive(peer: world.Socket, num_bytes: int) -> bytes:
     """Returns exactly this many bytes; raises WireError if the connection ends before."""
     data = bytearray(num_bytes)
     receive_into(peer, memoryview(data))
     return bytes(data)
 
 
-def receive_into(peer: socket.socket, target: memoryview) -> None:
+def receive_into(peer: world.Socket, target: memoryview) -> None:
     """Fills `target`; raises WireError if the connection ends before, OSError if it fails or is too slow."""
-    deadline = time.monotonic() + (peer.gettimeout() or STALL_SECONDS) + len(target) / LEAST_RATE
+    deadline = world.monotonic() + (peer.gettimeout() or STALL_SECONDS) + len(target) / LEAST_RATE
     while target:
         with _limited():
-            count = peer.recv_into(target, 0, socket.MSG_WAITALL)
+            count = peer.recv_into(target, 0, world.MSG_WAITALL)
         if not count:
             raise WireError("the connection was closed in the middle of a frame")
         target = target[count:]
-        if target and time.monotonic() > deadline:
+        if target and world.monotonic() > deadline:
             raise TimeoutError(f"less than {LEAST_RATE:,} bytes came in a second")
 
 

@@ -7,11 +7,11 @@ other package can print them.
 
 from __future__ import annotations
 
+from dlio.cached import cached_property
 from dlio.dataset.manifest import NAME, File
 from dlio.dataset.remote import fetch_manifest, fetch_range
 from dlio.errors import StorageError
 from dlio.io.remote_files import RemoteFiles
-from dlio.io.threads import cached_property
 from dlio.stage.copies.access import PRIVATE, Access
 
 

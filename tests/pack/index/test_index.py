@@ -136,8 +136,33 @@ class TestDataSets:
         with pytest.raises(SourceError, match=r"holds no shards .* that match .b"):
             index(tmp_path, format="tfrecord", overwrite=True, match="b*")
         assert content(tmp_path) == before
+        for number in (1, 2):
+            index(tmp_path, format="tfrecord", overwrite=True)
+            after = {name: data for name, data in content(tmp_path).items() if name != NAME}
+            assert sorted(after.values()) == sorted(data for name, data in before.items() if name != NAME)
+            assert [name for name in after if name.endswith(".npz")] == [f".dlio-index/{number}/a.tfrecord.samples.npz"]
+            assert main(["verify", str(tmp_path), "--quiet"]) == 0
+
+    @pytest.mark.parametrize("moment", ["started", "report", "damaged"])
+    def test_the_old_index_stays_until_the_new_one_is_whole(self, tmp_path, moment):
+        for name in "01":
+            write_records(tmp_path / f"{name}.tfrecord", "tfrecord", photo_records(0, 3), PAIR)
+        _, expected = adopt(tmp_path, "tfrecord")
+        before = content(tmp_path)
+        if moment == "damaged":
+            data = (tmp_path / "1.tfrecord").read_bytes()
+            (tmp_path / "1.tfrecord").write_bytes(data[:-30])
+            with pytest.raises(CorruptRecordError, match=r"1\.tfrecord"):
+                index(tmp_path, format="tfrecord", overwrite=True, workers=1)
+            (tmp_path / "1.tfrecord").write_bytes(data)
+            assert content(tmp_path) == before
+        else:
+            code = "import os, sys; from dlio.pack.index import index; end = lambda *_: os.kill(os.getpid(), 9); "
+            code += "index(sys.argv[1], format='tfrecord', workers=1, overwrite=True, **{sys.argv[2]: end})"
+            assert subprocess.run([sys.executable, "-c", code, tmp_path, moment], check=False).returncode == -9
+        assert samples(tmp_path) == expected and main(["verify", str(tmp_path), "--quiet"]) == 0
         index(tmp_path, format="tfrecord", overwrite=True)
-        assert content(tmp_path) == before
+        assert len(content(tmp_path)) == len(before)
 
     def test_of_two_at_once_the_second_is_told(self, tmp_path):
         write_records(tmp_path / "a.tfrecord", "tfrecord", photo_records(0, 3), PAIR)

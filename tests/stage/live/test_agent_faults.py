@@ -14,7 +14,7 @@ from dlio.dataset.manifest import File, Manifest
 from dlio.errors import StorageError
 from dlio.locking import claim_file
 from dlio.stage.copies.base_folder import open_up
-from dlio.stage.copies.live_folder import LiveFolder
+from dlio.stage.copies.live_folder import FILES, LiveFolder
 from dlio.stage.engine import __main__ as agent_main
 from dlio.stage.engine import fill, relay
 from dlio.stage.engine import node as agent_node
@@ -151,8 +151,12 @@ def test_the_claim_is_held_as_long_as_a_thread_may_write(
 def test_what_a_full_disk_cannot_take_is_passed_through(
     source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    def is_full(*_: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    plain = getattr(os, call)
+
+    def is_full(descriptor: int, *rest: object) -> int:
+        if f"/{FILES}/" in os.readlink(f"/proc/self/fd/{descriptor}"):  # noqa: PTH115
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return int(plain(descriptor, *rest) or 0)
 
     monkeypatch.setattr(os, call, is_full)
     with working(task(source.root, tmp_path / "dest")) as node, closing(client_of(node)) as client:

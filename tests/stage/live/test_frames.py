@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import struct
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlio.io import world
 from dlio.stage.protocol import wire
 from dlio.stage.protocol.wire import Op, Request, Status, WireError
 
@@ -84,7 +84,7 @@ def test_a_peer_that_trickles_bytes_is_given_up(monkeypatch: pytest.MonkeyPatch)
             target[:1] = b"x"
             return 1
 
-    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(world, "monotonic", lambda: now)
     with pytest.raises(TimeoutError, match="less than"):
         wire.receive(Trickle(), 100)  # type: ignore[arg-type]
     assert now < 5
@@ -92,7 +92,7 @@ def test_a_peer_that_trickles_bytes_is_given_up(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("body", [b"", b"1234"])
 def test_a_connection_that_stalls_is_given_up(pair: Pair, body: bytes) -> None:
-    wire.settle(pair[1], 0.1)
+    world.limit(pair[1], 0.1)
     pair[0].sendall(body)
     with pytest.raises(TimeoutError, match="stalled"):
         wire.receive(pair[1], 8)

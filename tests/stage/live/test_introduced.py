@@ -13,12 +13,14 @@ import pytest
 from dlio.cluster import liveness
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError
+from dlio.io import world
+from dlio.io.world.address import INTERFACE
 from dlio.stage.copies.ownership import open_for_us
 from dlio.stage.engine.node import Node
 from dlio.stage.meeting import introduced
 from dlio.stage.meeting.introduced import Introduced
 from dlio.stage.meeting.meeting import Meeting
-from dlio.stage.protocol.tcp import INTERFACE, TOKEN_BYTES, TcpListener, host_address, listening_at
+from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener, listening_at
 from tests.helpers.live import eventually, task
 
 
@@ -58,4 +60,4 @@ def test_a_node_that_is_asked_seldom_is_not_taken_for_lost(pair: list[Node], mon
 def test_a_place_where_this_node_cannot_listen_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(INTERFACE, "192.0.2.7")
     with pytest.raises(StorageError, match=r"does not listen at 192\.0\.2\.7: Cannot assign .*DLIO_INTERFACE names"):
-        listening_at(host_address())
+        listening_at(world.address())

@@ -7,7 +7,6 @@ import logging
 import os
 import socket
 import threading
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
@@ -18,11 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio.dataset.manifest import Manifest
+from dlio.io import world
 from dlio.stage.engine.lobby import Waiting
 from dlio.stage.engine.node import Node
 from dlio.stage.protocol import tcp, wire
 from dlio.stage.protocol.connection import Connection, RefusedError, exchange
-from dlio.stage.protocol.tcp import Address, TcpListener
+from dlio.stage.protocol.tcp import TcpListener
 from dlio.stage.protocol.wire import Op, Request, Status, WireError
 from tests.helpers.live import NAME, WAIT_SECONDS, connected, eventually, let_in, open_to_nodes, token_of
 from tests.helpers.staging import write_dataset
@@ -73,7 +73,7 @@ def is_open(peer: socket.socket) -> bool:
         return True
 
 
-def unverified(address: Address, host: str = "127.0.0.1") -> socket.socket:
+def unverified(address: world.Address, host: str = "127.0.0.1") -> socket.socket:
     """Returns a connection that is greeted, and proves nothing."""
     peer = socket.create_connection(address, WAIT_SECONDS, source_address=(host, 0))
     wire.receive(peer, 32)
@@ -258,7 +258,7 @@ def test_a_server_that_trickles_bytes_is_given_up(monkeypatch: pytest.MonkeyPatc
     with ours, theirs:
         for _ in range(20):
             theirs.send(b"x")  # which a read never joins
-        monkeypatch.setattr(time, "monotonic", itertools.count().__next__)
+        monkeypatch.setattr(world, "monotonic", itertools.count().__next__)
         with pytest.raises(TimeoutError, match="not verified in time"):
             exchange(ours, 10, b"", 20)
 

@@ -50,7 +50,7 @@ def test_a_file_system_that_refuses_direct_writes_is_written_through_its_cache(
 ) -> None:
     plain = os.open
 
-    def refusing(path: Path, flags: int, mode: int) -> int:
+    def refusing(path: Path, flags: int, mode: int, **_: object) -> int:
         if flags & os.O_DIRECT:
             raise OSError(errno.EINVAL, "Invalid argument")
         return plain(path, flags, mode)
