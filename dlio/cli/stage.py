@@ -42,6 +42,7 @@ def add_verbs(verbs: Verbs) -> None:
             verbs,
             stage,
             "stage packed /local",
+            "stage env.sqsh /local",
             "stage packed --background",
             "stage packed /lustre/scratch --strategy stripe --stripe-count 8",
             page="start.md",
@@ -52,7 +53,7 @@ def add_verbs(verbs: Verbs) -> None:
 
 def _stage_options(verb: argparse.ArgumentParser) -> None:
     verb.set_defaults(resumes=True)
-    verb.add_argument("dataset", metavar="DATASET", help=OF_DATASET)
+    verb.add_argument("dataset", metavar="DATASET", help=f"{OF_DATASET}, or any other file or folder")
     where = "a folder on node-local storage, or on a shared file system to be striped (default: the first with room)"
     verb.add_argument("dest", metavar="DEST", nargs="?", type=local_path, help=where)
     verb.add_argument("--allow-shared", action="store_true", help="accept a DEST that other machines see too")
@@ -102,8 +103,9 @@ def choice_options(parser: argparse.ArgumentParser, purpose: str) -> None:
 def stage(args: argparse.Namespace) -> int:
     """Copies the packed data set DATASET to DEST, on each node once; every process of a job may call it.
 
-    A copy that exists already is found at once. The last line printed is the folder of the staged data set. With --json
-    one process of each node prints an object: its first, and any other that had to copy in its place.
+    Any other file or folder is copied too, with its modes, times and links: an image of a container, an environment,
+    weights. A copy that exists already is found at once. The last line printed is the path of the copy. With --json one
+    process of each node prints an object: its first, and any other that had to copy in its place.
     """
     if args.cache_size is not None and not args.background:
         raise UsageError("--cache-size goes with --background only: without it the whole part of a node is copied")

@@ -86,10 +86,11 @@ def decoded(data: bytes, path: Path) -> list[Entry]:
     if head + b"\n" != _HEAD:
         raise ManifestError(f"{path}, line 1: expected {_HEAD.decode().strip()}, found {head[:80]!r}: stage again")
     entries = [entry for some in json_lines.parse([rest], Entry, lambda some, _: some, path) for entry in some]
-    around, seen = {""}, set[str]()
+    around, seen = set[str](), set[str]()
     for number, entry in enumerate(entries, start=2):
-        folder, _, last = entry.path.rpartition("/")
-        if folder not in around or last in ("", ".", "..") or "\0" in entry.path or entry.path in seen:
+        folder, slash, last = entry.path.rpartition("/")
+        is_top = not slash and number == 2
+        if not (is_top or folder in around) or last in ("", ".", "..") or "\0" in entry.path or entry.path in seen:
             raise json_lines.damaged(path, number, ValueError(f"{entry.path!r} lies in no folder listed before it"))
         around |= {entry.path} if entry.kind == "folder" else set()
         seen.add(entry.path)

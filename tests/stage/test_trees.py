@@ -19,17 +19,15 @@ from dlio.cli import main
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DigestError, ManifestError, StorageError, UsageError
 from dlio.stage.job import Listeners
-from dlio.stage.planning.plan import Plan
 from dlio.stage.run import run
 from dlio.stage.transfer import read_ahead
-from dlio.stage.transfer.tree import TreeFolder, anything
+from dlio.stage.transfer.tree import TreeFolder
 from tests.helpers.agents import end_agent
 from tests.helpers.forked import Forked
 from tests.helpers.slow_source import bytes_read
 from tests.helpers.squashfs import needs, squash, unsquashed
 from tests.helpers.staging import flip, folder_of
 from tests.helpers.trees import LARGE, make_tree, snapshot
-from tests.stage.launched import Cluster, needs_mpiexec
 
 
 @pytest.fixture
@@ -291,39 +289,3 @@ def test_an_image_is_read_from_its_copy(tree: Path, tmp_path: Path) -> None:
     staged = dlio.stage(image, tmp_path / "local").path
     assert staged.name == "env.sqsh"
     assert snapshot(unsquashed(staged, tmp_path / "out"))["x"][3] == (tree / "x").read_bytes()
-
-
-@pytest.mark.jobs
-@needs_mpiexec
-@pytest.mark.parametrize("transport", ["mpi", "folder"])
-def test_three_nodes_read_each_byte_once_and_agree(
-    tmp_path: Path, transport: str, slow_source: Callable[..., Path]
-) -> None:
-    tree = make_tree(tmp_path / "shared" / "env", small=600)
-    mounted, cluster = slow_source(tree.parent), Cluster(tmp_path, transport)
-    source = anything(mounted / "env").manifest
-    reports = cluster.run(mounted / "env", 3)
-    copies = [cluster.staged(source, node) for node in range(3)]
-    assert [snapshot(copy.path) == snapshot(tree) for copy in copies] == [True] * 3
-    listed = source.shards[0].num_bytes
-    assert sum(report["source_bytes"] for report in reports.values()) == source.num_bytes
-    assert bytes_read(mounted) == source.num_bytes - listed
-    assert len({copy.digest for copy in copies}) == 1
-
-
-@pytest.mark.jobs
-@needs_mpiexec
-def test_a_node_with_other_bytes_than_were_read_says_so(tmp_path: Path) -> None:
-    tree = make_tree(tmp_path / "shared" / "env", small=600)
-    cluster, source = Cluster(tmp_path, "folder"), anything(tree).manifest
-    cluster.run(tree, 2)
-    plan, copy = Plan(source, 1, 2), cluster.staged(source, 1)
-    name = next(file.name for number, file in enumerate(plan.listed) if not (file.digest or plan.owner(number)))
-    (copy.root / NAME).unlink()
-    journal = copy.root / ".dlio" / "digests"
-    journal.write_text(re.sub(rf'(\["{name}","xxh3-128:)....', r"\g<1>0000", journal.read_text()))
-    reports = cluster.run(tree, 2)
-    assert re.search(f"{name} has the digest .*, and node 0 .*read it from the source", reports["node1.1"]["error"])
-    assert not (copy.root / NAME).exists() and not (copy.root / name).exists()
-    cluster.run(tree, 2)
-    assert snapshot(cluster.staged(source, 1).path) == snapshot(tree)
