@@ -53,7 +53,8 @@ def main() -> None:
     make(photos, args.files)
     dlio, quiet = [sys.executable, "-m", "dlio"], ["--quiet"]
     subprocess.run([*dlio, "index", photos, "--checksums", "--overwrite", "--option", "split=no", *quiet], check=True)
-    index, link = args.data / "photos-index", args.data / "photos-index" / "files"
+    index = args.data / "photos-index"
+    [link] = index.rglob("files")
     link.unlink()
     link.symlink_to(args.data / "mount")
     program = build(args.data)

@@ -28,6 +28,7 @@ from dlio.dataset.shard import MAX_COUNT, Count, File, Shard
 from dlio.errors import ManifestError
 from dlio.io import files, limits
 
+LEAST_LINE = 24  # bytes, of an entry
 _HEAD = b'{"tree":1}\n'
 _GROUP_BYTES, _GROUP_FILES = 32 << 20, 256  # of a shard, which one node reads for all
 _MODES = {"file": (0o755, 0o400), "folder": (0o755, 0o700), "link": (0o777, 0)}  # what is kept, what is always there

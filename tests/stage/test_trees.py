@@ -143,6 +143,14 @@ def test_what_does_not_go_with_files_is_refused(tree: Path, tmp_path: Path) -> N
         dlio.stage(tree, tmp_path / "local")
 
 
+def test_more_files_than_a_list_may_have_are_refused(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DLIO_MAX_MANIFEST", "500")
+    with pytest.raises(ManifestError, match="env holds more than 20 files and folders: stage the folders in it"):
+        dlio.stage(tree, tmp_path / "local")
+
+
 def test_a_data_set_stays_one(tmp_path: Path) -> None:
     """Loaders never list a folder of images that somebody takes for a data set, and a killed pack is no folder."""
     (photos := tmp_path / "photos").mkdir()

@@ -70,7 +70,7 @@ class Store:
         self.listed = listed
         self._live, self._access, self._source_name = live, access, source_name
         self._create, self._report = create, report
-        self._files, self._kept = live.path / FILES, kept
+        self._files, self._final, self._kept = live.path / FILES, live.staged.path, kept
         self.learned = Learned(live.staged.path)
         self._lock, self._counting = world.lock(), world.lock()
         self._begun: dict[int, _Begun] = {}
@@ -213,7 +213,7 @@ class Store:
     def _name(self, number: int) -> None:
         """Gives a file its final name, and others access to it; raises StorageError."""
         file, path = self.listed[number], self._path(number)
-        final, access = self._live.staged.path / file.name, self._access(file)
+        final, access = self._final / file.name, self._access(file)
         with files.storage_errors("publish", final):
             access.give_file(path)
             with_folder(final, lambda: world.replace(path, final))
@@ -231,7 +231,7 @@ class Store:
                 with suppress(FileNotFoundError), opened(path, os.O_RDONLY) as descriptor:  # finished just now
                     yield descriptor
                     return
-            with opened(self._live.staged.path / self.listed[number].name, os.O_RDONLY) as descriptor:
+            with opened(self._final / self.listed[number].name, os.O_RDONLY) as descriptor:
                 yield descriptor
 
     def close(self) -> None:

@@ -13,8 +13,8 @@ from dlio.dataset import tree
 from dlio.dataset.location import NAME, TREE_SUFFIX, folder_of, names_url
 from dlio.dataset.manifest import PARTIAL_NAME, File, Manifest
 from dlio.dataset.tree import Entry
-from dlio.errors import UsageError
-from dlio.io import files
+from dlio.errors import ManifestError, UsageError
+from dlio.io import files, limits
 from dlio.io.threads import Threads
 from dlio.stage.copies.access import PRIVATE, Access, FolderAccess, has_list
 from dlio.stage.copies.base_folder import CONTROL, MARKER, MOST_LEVELS
@@ -61,7 +61,7 @@ class TreeFolder:
     def __init__(self, path: Path) -> None:
         if not path.name:
             raise UsageError(f"{path} has no name: name a file or folder in it to be staged")
-        self._path = path
+        self._path, self._table_name = path, f"{path.name}{TREE_SUFFIX}"
         self._entries = entries = list(_listed(path))
         self._table = tree.encoded(entries, str(path))
         self.manifest = tree.manifest_of(entries, self._table, path.parent)
@@ -73,7 +73,7 @@ class TreeFolder:
         return str(self._path)
 
     def _is_table(self, file: File) -> bool:
-        return file.name == f"{self._path.name}{TREE_SUFFIX}"
+        return file.name == self._table_name
 
     def name_of(self, file: File) -> str:
         """Returns the path of a file."""
@@ -109,6 +109,7 @@ def _listed(path: Path) -> Iterator[Entry]:
         while folders:
             listed = threads.each(lambda folder: _names(around, folder), folders)
             names = [inner for some in listed for inner in some]
+            _check_count(path, len(found) + len(names))
             groups = [names[start : start + _AT_ONCE] for start in range(0, len(names), _AT_ONCE)]
             level = [each for some in threads.each(lambda some: _entries(around, some), groups) for each in some]
             found += level
@@ -119,6 +120,12 @@ def _listed(path: Path) -> Iterator[Entry]:
             folders = [entry.path for entry in level if entry.kind == "folder"]
     found.sort(key=lambda entry: entry.path.split("/"))
     yield from found
+
+
+def _check_count(path: Path, count: int) -> None:
+    most = limits.manifest_bytes() // tree.LEAST_LINE
+    if count > most:
+        raise ManifestError(f"{path} holds more than {most:,} files and folders: stage the folders in it one by one")
 
 
 def _names(around: str, folder: str) -> list[str]:
