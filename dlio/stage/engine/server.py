@@ -163,7 +163,7 @@ class Server:
         """Carries out a request, and returns a call that sends the reply; raises DlioError, OSError."""
         beat = lambda: wire.send_reply(peer, Status.WAIT)  # noqa: E731
         if request.op == Op.STAT:
-            body = json.dumps(self._agent.stat()).encode()[: wire.MAX_STAT]
+            body = self._stat()
             return lambda: wire.send_reply(peer, Status.OK, body)
         if request.op == Op.PEER:
             body = json.dumps(self._agent.asked_by(client, has_all=request.file == 1).to_json()).encode()
@@ -178,6 +178,13 @@ class Server:
         if request.op in (Op.NEED, Op.BAD):
             return self._bring(peer, request, beat)
         return self._send(peer, request, beat)
+
+    def _stat(self) -> bytes:
+        """Returns how far the agent is, as JSON: without the last nodes if all of them do not fit."""
+        found = self._agent.stat()
+        while len(body := json.dumps(found).encode()) > wire.MAX_STAT:
+            found["nodes"].pop()
+        return body
 
     def _check(self, request: Request) -> None:
         """Raises WireError for ranges that do not lie in a file."""

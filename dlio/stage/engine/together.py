@@ -97,7 +97,9 @@ class Together:
         try:
             if self._shown is None:
                 path = meeting_folder(self._job.manifest.content_id, kind=SHOWN)
-                self._shown = MeetingFolder(path, self._job.topology.rank)
+                self._shown = MeetingFolder(
+                    path, self._job.topology.rank, self._job.topology.world_size, all_come=False
+                )
             self._shown.tell(self.node.peer())
         except (StorageError, UsageError) as error:
             _log.info("the progress of all nodes is not shown: %s", error)

@@ -2,11 +2,12 @@
 
     $DLIO_MEET/dlio-meet-<user id>/<job>-<content id>/     by default below ~/.local/state/dlio
         token                          of the job; the first that writes it wins
-        node-<rank>.json               where a node listens, how far it is; its modification time is a sign of life
-        rank-<rank>.json               the machine of a process, if the launcher does not number the nodes
+        node-<rank>of<nodes>.json      where a node listens, how far it is; its modification time is a sign of life
+        rank-<rank>of<size>.json       the machine of a process, if the launcher does not number the nodes
 
-Nobody else can replace $DLIO_MEET, or it is not used. What lies below is reached by descriptor, follows no link, and is
-this user's alone: so nothing is written or removed elsewhere, even if the modes of these folders change later.
+Two jobs of one name, as outside a scheduler, do not meet if they have other numbers of nodes. Nobody else can replace
+$DLIO_MEET, or it is not used. What lies below is reached by descriptor, follows no link, and is this user's alone: so
+nothing is written or removed elsewhere, even if the modes of these folders change later.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import logging
 import os
 import re
 import weakref
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -37,8 +39,8 @@ _MEETINGS = "dlio-meet"  # with the user's id, below a folder that may be shared
 _CONTENT = 32  # characters of a content id
 _FORGOTTEN_SECONDS, _POLL_SECONDS = 7 * 86400, 0.05
 _SILENT_SECONDS = 3600  # of an agent on another machine
-_NODE, _RANK = (re.compile(rf"{each}-([0-9]+)\.json") for each in ("node", "rank"))
-_UNFINISHED = re.compile(rf"\.({TOKEN}|(node|rank)-[0-9]+\.json)\.[0-9a-f]+")
+_NODE, _RANK = (re.compile(rf"{each}-([0-9]+)of([0-9]+)\.json") for each in ("node", "rank"))
+_UNFINISHED = re.compile(rf"\.({TOKEN}|(node|rank)-[0-9]+of[0-9]+\.json)\.[0-9a-f]+")
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +51,8 @@ class MeetingFolder:
     Args:
         path: the folder, as `meeting_folder` names it.
         node: this node's rank.
-        size: the nodes that are expected, without which the folder is not removed; 0 if nobody knows.
+        num_nodes: of the job; or its processes, if each is told of.
+        all_come: whether the folder stays until all have come; else it is removed with the last that is there.
 
     Raises:
         StorageError: the folder cannot be made, or is open to other users.
@@ -57,13 +60,14 @@ class MeetingFolder:
 
     is_joined_by_others = True
 
-    def __init__(self, path: Path, node: int, size: int = 0) -> None:
-        self.path, self._node, self._size = path, node, size
+    def __init__(self, path: Path, node: int, num_nodes: int, *, all_come: bool = True) -> None:
+        self.path, self._node, self._num_nodes, self._all_come = path, node, num_nodes, all_come
+        self._name, self._own = f"node-%dof{num_nodes}.json", f"node-{node}of{num_nodes}.json"
         self._came = 0  # when this node first told something, by the file system's clock
         self._left: set[int] = set()
         self._folder = open_meeting(self.path)
         self._coming = f".{TOKEN}.{world.random_bytes(8).hex()}"
-        self._close = weakref.finalize(self, _close, self._folder, self._coming, size)
+        self._close = weakref.finalize(self, _close, self._folder, self._coming, all_come)
         self.token = self._token()
 
     def _token(self) -> bytes:
@@ -84,11 +88,10 @@ class MeetingFolder:
 
     def tell(self, peer: Peer) -> None:
         """Writes this node's file; see `Place`."""
-        name = node_file(self._node)
         with files.storage_errors("write", self.path):
-            self._folder.publish(name, json.dumps(peer.to_json()).encode())
+            self._folder.publish(self._own, json.dumps(peer.to_json()).encode())
             if not self._came:
-                self._came = self._folder.read(name)[1].st_mtime_ns
+                self._came = self._folder.read(self._own)[1].st_mtime_ns
                 with suppress(FileNotFoundError):
                     self._folder.unlink(self._coming)
 
@@ -96,7 +99,7 @@ class MeetingFolder:
         """Returns what a node's file says, and when it was written; see `Place`."""
         self._left.discard(node)
         try:
-            data, status = self._folder.read(node_file(node))
+            data, status = self._folder.read(self._name % node)
             peer = Peer.from_json(node, json.loads(data))
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
@@ -116,57 +119,58 @@ class MeetingFolder:
         return node in self._left
 
     def nodes(self) -> list[int]:
-        """Returns the ranks of the nodes that have a file here; raises StorageError."""
+        """Returns the ranks of this job's nodes that have a file here; raises StorageError."""
         with files.storage_errors("read", self.path):
             names = self._folder.names()
-        return sorted(int(found[1]) for found in map(_NODE.fullmatch, names) if found)
+        return sorted(int(each[1]) for each in map(_NODE.fullmatch, names) if each and int(each[2]) == self._num_nodes)
 
     def leave(self, last: Peer | None) -> None:
         """Leaves a last word for nodes that come late, or nothing; removes the folder if all have left; see `Place`."""
         with suppress(OSError):
             with suppress(FileNotFoundError):
                 self._folder.unlink(self._coming)
-            is_of_another = self._is_of_another()
-            if last and not is_of_another:
-                self._folder.publish(node_file(self._node), json.dumps(replace(last, has_left=True).to_json()).encode())
-            elif not is_of_another:
+            if not self._is_of_another():
                 with suppress(FileNotFoundError):
-                    self._folder.unlink(node_file(self._node))
-            _remove_if_left(self._folder, self._size if last else 0)
+                    if last is None:
+                        self._folder.unlink(self._own)
+                    else:
+                        self._folder.publish(self._own, json.dumps(replace(last, has_left=True).to_json()).encode())
+            _remove_if_left(self._folder, all_come=self._all_come and last is not None)
         self._close()
 
     def _is_of_another(self) -> bool:
         """Returns whether this node's file is that of another process at work: two jobs may stage the same at once."""
         with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-            found = Peer.from_json(self._node, json.loads(self._folder.read(node_file(self._node))[0]))
+            found = Peer.from_json(self._node, json.loads(self._folder.read(self._own)[0]))
             return not found.has_left and found.owner != Owner.current() and found.owner.is_alive() is True
         return False
 
-    def machines(self, rank: int, size: int, machine: str) -> list[str]:
+    def machines(self, machine: str) -> list[str]:
         """Returns the machine of each of the job's processes, after waiting until all have come.
 
         Raises:
             LauncherError: some do not come within `liveness.ARRIVAL_SECONDS`.
             StorageError: the folder cannot be written.
         """
-        deadline, found = world.monotonic() + liveness.ARRIVAL_SECONDS, dict[int, str]()
+        name, deadline = f"rank-%dof{self._num_nodes}.json", world.monotonic() + liveness.ARRIVAL_SECONDS
         with files.storage_errors("write", self.path):
-            self._folder.publish(f"rank-{rank}.json", json.dumps(machine).encode(), 0o600)
-            oldest = self._folder.read(f"rank-{rank}.json")[1].st_mtime - liveness.ARRIVAL_SECONDS
-        while len(found) < size:
-            for each in [each for each in range(size) if each not in found]:
+            self._folder.publish(name % self._node, json.dumps(machine).encode(), 0o600)
+            oldest = self._folder.read(name % self._node)[1].st_mtime - liveness.ARRIVAL_SECONDS
+        found = dict[int, str]()
+        while absent := [each for each in range(self._num_nodes) if each not in found]:
+            if world.monotonic() > deadline:
+                raise LauncherError(
+                    f"ranks {absent} of {self._num_nodes} did not come to {self.path} within "
+                    f"{liveness.ARRIVAL_SECONDS:g} s: start dlio stage in every process, and name a folder that all "
+                    f"nodes see in {MEET}"
+                )
+            for each in absent:
                 with suppress(OSError, ValueError, RecursionError):
-                    data, status = self._folder.read(f"rank-{each}.json")
+                    data, status = self._folder.read(name % each)
                     if status.st_uid == os.geteuid() and status.st_mtime >= oldest:  # else of a job that was killed
                         found[each] = str(json.loads(data))
-            absent = [each for each in range(size) if each not in found]
-            if absent and world.monotonic() > deadline:
-                raise LauncherError(
-                    f"ranks {absent} of {size} did not come to {self.path} within {liveness.ARRIVAL_SECONDS:g} s: "
-                    f"start dlio stage in every process, and name a folder that all nodes see in {MEET}"
-                )
-            world.sleep(_POLL_SECONDS * bool(absent))
-        return [found[each] for each in range(size)]
+            world.sleep(_POLL_SECONDS * (len(found) < self._num_nodes))
+        return [found[each] for each in range(self._num_nodes)]
 
 
 def meeting_folder(content: str, job: str = "", kind: str = "") -> Path:
@@ -213,11 +217,6 @@ def _own(around: OpenFolder, name: str, forbidden: int) -> OpenFolder:
     return found
 
 
-def node_file(node: int) -> str:
-    """Returns the name of a node's file."""
-    return f"node-{node}.json"
-
-
 def forget(job: str) -> None:
     """Removes what dead agents of a job, and of jobs that ended long ago, have left in meetings of this user."""
     try:
@@ -246,22 +245,24 @@ def _leave_for_the_dead(meeting: OpenFolder) -> None:
     _remove_if_left(meeting)
 
 
-def _close(meeting: OpenFolder, coming: str, size: int) -> None:
+def _close(meeting: OpenFolder, coming: str, all_come: bool) -> None:
     """Closes a meeting; a process that has told nothing is not coming any more."""
     with suppress(OSError):
         meeting.unlink(coming)
-        if size:
-            _remove_if_left(meeting, size)
+        if all_come:
+            _remove_if_left(meeting, all_come=True)
     meeting.close()
 
 
-def _remove_if_left(meeting: OpenFolder, size: int = 0) -> None:
-    """Removes the folder if no node is there or coming, after at least so many have come; raises OSError."""
+def _remove_if_left(meeting: OpenFolder, *, all_come: bool = False) -> None:
+    """Removes the folder if no node is there or coming, if `all_come` after those of each job; raises OSError."""
     names = meeting.names()
-    nodes = list(filter(_NODE.fullmatch, names))
+    nodes = list(filter(None, map(_NODE.fullmatch, names)))
+    came = Counter(int(node[2]) for node in nodes)
+    is_early = all_come and not (came and all(count >= num_nodes for num_nodes, count in came.items()))
     drafts = filter(None, (meeting.look(name) for name in names if name.startswith(f".{TOKEN}.")))
     is_coming = any(world.wall() - each.st_mtime < LATE_SECONDS for each in drafts)  # maybe of a job of the same name
-    if not is_coming and len(nodes) >= size and not any(_is_there(meeting, name) for name in nodes):
+    if not (is_coming or is_early or any(_is_there(meeting, node[0]) for node in nodes)):
         _remove(meeting)
 
 

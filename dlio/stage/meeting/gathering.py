@@ -36,7 +36,8 @@ def _met(topology: Topology, content: str) -> tuple[Topology, Place | None]:
         return replace(topology, node_rank=0, num_nodes=1), None
     path = meeting_folder(content)
     if topology.node_rank is None or topology.num_nodes is None:
-        machines = MeetingFolder(path, topology.rank).machines(topology.rank, topology.world_size, node_id())
+        place = MeetingFolder(path, topology.rank, topology.world_size, all_come=False)
+        machines = place.machines(node_id())
         topology = numbered(topology, machines)
     if topology.num_nodes == 1 or topology.local_rank:
         return topology, None

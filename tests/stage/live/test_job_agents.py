@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,9 +23,10 @@ from dlio.stage.client.start import ensure_agent
 from dlio.stage.client.status import status_from
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import AgentRecord, LiveFolder
+from dlio.stage.meeting.meeting import MOST_TEXT, Peer
 from dlio.stage.protocol import wire
 from dlio.stage.protocol.unix import UnixListener
-from tests.helpers.live import eventually, is_complete, task, working
+from tests.helpers.live import client_of, eventually, is_complete, open_to_nodes, task, working
 
 
 def test_outside_a_scheduler_an_agent_killed_long_ago_was_another_jobs(
@@ -104,3 +106,16 @@ def test_a_copy_that_names_no_source_is_of_none(source: Manifest, tmp_path: Path
     assert [found["path"] for found in status_from(str(source.root), tmp_path / "dest")] == [str(staged.path)]
     staged.marker.write_text("{}")
     assert status_from(str(source.root), tmp_path / "dest") == []
+
+
+def test_what_a_hundred_nodes_complain_of_is_cut_between_nodes(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In JSON a character of a text can have six bytes, so that not all of it fits into an answer."""
+    owner, text = Owner.current(), "\x01" * MOST_TEXT
+    lost = [Peer(rank, ("127.0.0.1", 9), owner, False, 0, 1, waiting_for=text) for rank in range(1, 100)]
+    with open_to_nodes(source.root, tmp_path / "dest", monkeypatch) as node, closing(client_of(node)) as client:
+        monkeypatch.setattr(node.meeting, "all_peers", lambda: lost)
+        shown = client.stat()["nodes"]
+    assert [each["node"] for each in shown] == list(range(len(shown))) and 30 < len(shown) < 100
+    assert shown[-1]["waiting_for"] == text

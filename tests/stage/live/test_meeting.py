@@ -50,9 +50,9 @@ def test_clean_removes_what_dead_agents_of_the_job_left(
         each.tell(Peer(each.node, ("127.0.0.1", 9), owner, False, 0, 0))
     around = meeting_folder(CONTENT)
     clean(tmp_path, job="8")
-    assert sorted(path.name for path in around.iterdir()) == ["node-0.json", "node-1.json", "token"]
+    assert sorted(path.name for path in around.iterdir()) == ["node-0of2.json", "node-1of2.json", "token"]
     clean(tmp_path)
-    assert sorted(path.name for path in around.iterdir()) == ["node-1.json", "token"]
+    assert sorted(path.name for path in around.iterdir()) == ["node-1of2.json", "token"]
     meetings[1].tell(Peer(1, ("127.0.0.1", 9), dead, False, 0, 0))
     clean(tmp_path, job="7")
     assert not around.exists()
@@ -111,15 +111,15 @@ def test_a_swapped_place_leads_no_agent_elsewhere(tmp_path: Path, monkeypatch: p
         (meet / f"dlio-meet-{ALICE}").symlink_to(mine.parent)
 
     mine.mkdir(parents=True)
-    for name in ("node-0.json", "token"):
+    for name in ("node-0of2.json", "token"):
         (mine / name).write_text("of another job")
         os.utime(mine / name, _LONG_AGO)
     for path in (mine.parent, mine, *mine.iterdir()):
         os.chown(path, ALICE, ALICE)
-    swapped = _Swapped(meet / f"dlio-meet-{ALICE}" / f"local-{CONTENT}" / "node-0.json", meet, swap)
+    swapped = _Swapped(meet / f"dlio-meet-{ALICE}" / f"local-{CONTENT}" / "node-0of2.json", meet, swap)
     assert as_user(ALICE, work) == 0
     assert {path.name: path.read_text() for path in mine.iterdir()} == dict.fromkeys(
-        ("node-0.json", "token"), "of another job"
+        ("node-0of2.json", "token"), "of another job"
     )
     assert {path.stat().st_mtime for path in mine.iterdir()} == {_LONG_AGO[0]}
     assert list((meet / "away").iterdir()) == [], "it left where it was"
@@ -152,7 +152,7 @@ def test_a_record_of_another_user_is_no_peer(tmp_path: Path, monkeypatch: pytest
     meetings = [met(CONTENT, node, 3) for node in range(3)]
     for each in meetings[1:]:
         each.tell(Peer(each.node, ("127.0.0.1", 9), Owner.current(), False, 0, 0))
-    os.chown(meeting_folder(CONTENT) / "node-1.json", BOB, BOB)
+    os.chown(meeting_folder(CONTENT) / "node-1of3.json", BOB, BOB)
     assert [meetings[0].peer(node) is not None for node in (1, 2)] == [False, True]
 
 
@@ -208,7 +208,7 @@ def test_absurd_records_are_no_peers(
     meetings = [met(CONTENT, node, 3) for node in range(3)]
     record = Peer(1, ("127.0.0.1", 9), Owner.current(), False, 0, 0, waiting_for="why" * 1000).to_json()
     for node, each in ((1, record | change), (2, record)):
-        (meeting_folder(CONTENT) / f"node-{node}.json").write_text(json.dumps(each))
+        (meeting_folder(CONTENT) / f"node-{node}of3.json").write_text(json.dumps(each))
     assert meetings[0].peer(1) is None
     found = meetings[0].peer(2)
     assert found and len(found.waiting_for) == 200
@@ -227,53 +227,15 @@ def test_a_node_that_had_all_is_shown_with_all_after_its_process_has_ended(
     assert [peer.staged for peer in meeting.known()] == [10] and list(meeting.lost()) == []
 
 
-@pytest.mark.parametrize("is_last", [True, False])
-def test_a_job_that_fails_does_not_speak_for_another_that_stages_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_last: bool
-) -> None:
-    """Both have one name, as outside of a scheduler: the other nodes would leave the one that is at work."""
-    meet_in(tmp_path, monkeypatch)
-    at_work = Peer(0, ("127.0.0.1", 9), Owner.current(), False, 0, 1)
-    met(CONTENT, 0, 2).tell(at_work)
-
-    def second() -> None:
-        met(CONTENT, 0, 2).leave(replace(at_work, owner=Owner.current()) if is_last else None)
-
-    assert Forked(second).wait() == 0
-    others = met(CONTENT, 1, 2)
-    assert others.peer(0) == at_work
-    met(CONTENT, 0, 2).leave()
-    others.leave()
-    assert not meeting_folder(CONTENT).exists()
-
-
 def test_processes_of_a_job_that_was_killed_long_ago_do_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     meet_in(tmp_path, monkeypatch)
     monkeypatch.setattr(liveness, "ARRIVAL_SECONDS", 0.2)
-    place = MeetingFolder(meeting_folder(CONTENT), 0)
-    left = meeting_folder(CONTENT) / "rank-1.json"
+    place = MeetingFolder(meeting_folder(CONTENT), 0, 2, all_come=False)
+    left = meeting_folder(CONTENT) / "rank-1of2.json"
     left.write_text('"elsewhere"')
-    assert place.machines(0, 2, "here") == ["here", "elsewhere"]
+    assert place.machines("here") == ["here", "elsewhere"]
     os.utime(left, _LONG_AGO)
     with pytest.raises(LauncherError, match=r"ranks \[1\] of 2 did not come"):
-        place.machines(0, 2, "here")
-
-
-def test_a_job_that_ends_leaves_the_meeting_to_one_of_its_name_that_begins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its nodes would meet in two places, each with a token of its own, and wait for each other."""
-    meet_in(tmp_path, monkeypatch)
-    ended, began = met(CONTENT, 0, 1), met(CONTENT, 0, 2)
-    last = Peer(0, ("127.0.0.1", 9), Owner.current(), True, 0, 0)
-    ended.tell(last)
-    ended.leave(last)
-    later = met(CONTENT, 1, 2)
-    assert later.token == began.token
-    began.tell(replace(last, is_complete=False))
-    assert (found := later.peer(0)) and not found.is_complete
-    del later
-    began.leave()
-    assert not meeting_folder(CONTENT).exists()
+        place.machines("here")

@@ -1,0 +1,89 @@
+"""Jobs of one name that stage the same at once, as outside a scheduler: they share the folder of their meeting."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dlio.locking.owner import Owner
+from dlio.stage.meeting.folder import meeting_folder
+from dlio.stage.meeting.meeting import Peer
+from tests.helpers.forked import Forked
+from tests.helpers.live import meet_in, met
+
+CONTENT = "c" * 32
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_a_job_that_fails_does_not_speak_for_another_that_stages_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_last: bool
+) -> None:
+    """Both have one name, as outside of a scheduler: the other nodes would leave the one that is at work."""
+    meet_in(tmp_path, monkeypatch)
+    at_work = Peer(0, ("127.0.0.1", 9), Owner.current(), False, 0, 1)
+    met(CONTENT, 0, 2).tell(at_work)
+
+    def second() -> None:
+        met(CONTENT, 0, 2).leave(replace(at_work, owner=Owner.current()) if is_last else None)
+
+    assert Forked(second).wait() == 0
+    others = met(CONTENT, 1, 2)
+    assert others.peer(0) == at_work
+    met(CONTENT, 0, 2).leave()
+    others.leave()
+    assert not meeting_folder(CONTENT).exists()
+
+
+def test_a_job_that_ends_leaves_the_meeting_to_one_of_its_name_that_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its nodes would meet in two places, each with a token of its own, and wait for each other."""
+    meet_in(tmp_path, monkeypatch)
+    ended, began = met(CONTENT, 0, 1), met(CONTENT, 0, 2)
+    last = Peer(0, ("127.0.0.1", 9), Owner.current(), True, 0, 0)
+    ended.tell(last)
+    ended.leave(last)
+    later = met(CONTENT, 1, 2)
+    assert later.token == began.token
+    began.tell(replace(last, is_complete=False))
+    assert (found := later.peer(0)) and not found.is_complete
+    del later
+    began.leave()
+    assert not meeting_folder(CONTENT).exists()
+
+
+def test_two_jobs_of_one_name_and_other_numbers_of_nodes_do_not_meet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would wait a minute for nodes that the other job has, or end at its words."""
+    meet_in(tmp_path, monkeypatch)
+    many, few = [met(CONTENT, node, 3) for node in range(3)], [met(CONTENT, node, 2) for node in range(2)]
+    words = {each: Peer(each.node, ("127.0.0.1", 9), Owner.current(), False, 0, each.num_nodes) for each in many + few}
+    for each, word in words.items():
+        each.tell(word)
+    assert [peer.total for peer in many[0].all_peers()] == [3, 3] and [peer.total for peer in few[1].all_peers()] == [2]
+    for each in few:
+        each.leave(words[each])
+    assert many[0].peer(1, fresh=0.0) == words[many[1]]
+    for each in many[:2]:
+        each.leave(words[each])
+    assert meeting_folder(CONTENT).exists()
+    many[2].leave(words[many[2]])
+    assert not meeting_folder(CONTENT).exists()
+
+
+def test_a_meeting_stays_until_all_nodes_of_another_job_of_its_name_have_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meet_in(tmp_path, monkeypatch)
+    last = Peer(0, ("127.0.0.1", 9), Owner.current(), True, 0, 0)
+    for each in (met(CONTENT, 0, 2), met(CONTENT, 0, 1)):
+        each.tell(last)
+        each.leave(last)
+    later = met(CONTENT, 1, 2)
+    later.tell(replace(last, node=1))
+    assert later.peer(0) is None and not later.expects(0)
+    later.leave(replace(last, node=1))
+    assert not meeting_folder(CONTENT).exists()
