@@ -278,7 +278,6 @@ class Store:
             aside = self._live.new(number)
             with self._made(aside, file) as descriptor:
                 os.ftruncate(descriptor, file.num_bytes)
-            bits.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             blocks = Blocks.create(bits, file.num_bytes)
             try:
                 with_folder(path, lambda: world.replace(aside, path))  # readers see it with its size and its blocks
