@@ -77,7 +77,7 @@ lint: .venv/.complete
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/clang-format --dry-run --Werror dlio/native/*.?pp dlio/native/*/*.?pp tools/fuzz/*.cpp
-	printf '%s\n' dlio/native/*.cpp $(foreach part,augment crc32c jpeg planes png resize,dlio/native/$(part)/*.cpp) | \
+	printf '%s\n' dlio/native/*.cpp $(foreach part,augment crc32c jpeg pixels planes png resize,dlio/native/$(part)/*.cpp) | \
 	  xargs -P 2 -n 4 .venv/bin/clang-tidy --quiet
 
 clean:

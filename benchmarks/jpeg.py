@@ -55,12 +55,13 @@ def core(images: list[bytes], boxes: NDArray[np.int32]) -> Callable[[], None]:
     return run
 
 
-def forced(decoder: str, run: Callable[[], None]) -> Callable[[], None]:
-    """Returns a run with one of the decoders of decode-ready records that the processor has."""
+def forced(back_end: str, run: Callable[[], None]) -> Callable[[], None]:
+    """Returns a run with one of the back ends that the processor has; afterwards the quickest is used again."""
 
     def run_with() -> None:
-        _jpeg.use_tile_decoder(decoder)
+        _jpeg.use_back_end(back_end)
         run()
+        _jpeg.use_back_end(_jpeg.BACK_ENDS[0])
 
     return run_with
 
@@ -179,8 +180,9 @@ def main() -> None:
         "full decode, no resize": full_decode(images),
         "Pillow, full decode + crop + resize": pillow(images, boxes),
     }
-    names = {name: f"window of the decode-ready record, {name}" for name in _jpeg.TILE_DECODERS}
-    ways |= {row: forced(name, core(records, boxes)) for name, row in names.items()}
+    for name in _jpeg.BACK_ENDS:
+        ways[f"window of the crop-ready file, {name}"] = forced(name, core(ready, boxes))
+        ways[f"window of the decode-ready record, {name}"] = forced(name, core(records, boxes))
     if importlib.util.find_spec("simplejpeg") and importlib.util.find_spec("cv2"):
         ways["simplejpeg + OpenCV, full decode + crop + resize"] = simplejpeg_and_opencv(images, boxes)
     times = cpu_ms(ways, len(images), arguments.rounds)
@@ -201,8 +203,9 @@ def main() -> None:
     print(f"make_crop_ready             {rate:.0f} images/s on a core   (at least 350)")
     print(f"size after / before         {bytes_after / bytes_before:.3f}   (at most 1.00)")
     wanted = {"avx512": "   (at most 0.48)", "avx2": "   (at most 0.62)"}
-    for name, row in names.items():
-        print(f"decode-ready / crop-ready   {times[row] / window:.2f}   {name}{wanted.get(name, '')}")
+    for name in _jpeg.BACK_ENDS:
+        ratio = times[f"window of the decode-ready record, {name}"] / times[f"window of the crop-ready file, {name}"]
+        print(f"decode-ready / crop-ready   {ratio:.2f}   {name}{wanted.get(name, '')}")
     print(f"to_planes                   {record_rate:.0f} images/s on a core   (at least 250)")
     print(f"size of records / originals {sum(map(len, records)) / bytes_before:.3f}")
     for quality, ratio in planes_sizes(images[:60]).items():

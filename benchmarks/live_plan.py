@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from dlio.stage.planning.owners import kept_shards, order_alone, owner_now, owners
+from dlio.stage.planning.placement import assign_first, kept_shards, order_alone, owner_now
 
 NODES, SHARDS, NODE = 10_000, 1_000_000, 77
 Result = TypeVar("Result")
@@ -28,7 +28,7 @@ def timed(name: str, work: Callable[[], Result]) -> Result:
 def main() -> None:
     """Prints the figures."""
     sizes = [random.Random(shard).randrange(200 << 20, 300 << 20) for shard in range(SHARDS)]
-    placed = timed("owners of all shards", lambda: owners(sizes, NODES))
+    placed = timed("owners of all shards", lambda: assign_first(sizes, NODES))
     timed("order of one node", lambda: order_alone(placed, NODE, NODES))
     timed("what fits into 1 TiB", lambda: kept_shards(sizes, placed, NODE, NODES, 1 << 40))
     lost = set(range(0, NODES, 100))

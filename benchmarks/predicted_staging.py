@@ -39,8 +39,7 @@ from numpy.typing import NDArray
 from dlio.stage.choose.machine_file import described
 from dlio.stage.planning.cost import Machine
 from dlio.stage.planning.flows import Flows, flows_alone
-from dlio.stage.planning.simulation import simulated
-from dlio.stage.planning.timeline import svg
+from dlio.stage.planning.simulation import simulated, svg
 
 ROWS = Path(__file__).with_name("mlperf_staging.csv")
 UNLIMITED = 1e18

@@ -20,10 +20,9 @@ from dlio.pack.inspect.verify import Damage
 from dlio.pack.inspect.verify import verify as find_damage
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.upkeep.as_owner import DEADLINE_SECONDS
-from dlio.stage.upkeep.idle import step_back
 from dlio.stage.upkeep.repair import manifest_at_rest, staged_copy
 from dlio.stage.upkeep.repair import seal as seal_copy
-from dlio.stage.upkeep.scrub import Scrubbed, check_copy, scrub
+from dlio.stage.upkeep.scrub import Scrubbed, check_copy, scrub, step_back
 from dlio.urls import is_url, shown
 
 

@@ -144,7 +144,12 @@ class ShardReader:
         out = out or {}
         read = self._columns(records, take, out, large)
         for name, rows in out.items():
-            if read[name] is not rows:
+            if read[name] is rows:
+                continue
+            if isinstance(read[name], list) and self._schema[name].shape:
+                for row, value in enumerate(read[name]):  # all of them together would be copied twice
+                    rows[row] = value
+            else:
                 rows[:] = read[name]
         return {name: values for name, values in read.items() if name not in out}
 

@@ -58,6 +58,8 @@ def in_threads(count: int, call: Callable[[A], T], items: Sequence[A], name: str
         try:
             for number in left:
                 found[number] = call(items[number])
+                if failed:
+                    return
         except BaseException as error:
             failed.append(error)
 

@@ -221,7 +221,7 @@ class PackedSamples:
     def keep_memory(self, num_batches: int, batch_size: int) -> None:
         """Keeps memory for a number of batches that live at a time, and for the records that they are made of."""
         batch_bytes = batch_size * self.sample_bytes
-        self.memory.limit = num_batches
+        self.memory.limit = num_batches * max(1, sum(kind.is_fixed for kind in self.made.values()))
         self.opened.read_memory.limit = num_batches * (2 + batch_bytes // PIECE_BYTES)
 
     def prefetch_hint(self, indices: Sequence[int] | Indices) -> None:

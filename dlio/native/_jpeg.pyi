@@ -182,11 +182,11 @@ def measure(buffers: list[Any]) -> NDArray[np.int64]:
 TAKES_OUR_DECODER: bool
 """Whether the libjpeg that is loaded lets windows be decoded by the core's own entropy decoder; found by a try."""
 
-TILE_DECODERS: list[str]
-"""The decoders of decode-ready records that this processor has, the quickest first: avx512, avx2, portable."""
+BACK_ENDS: list[str]
+"""The inner loops that this processor has, the quickest first: avx512, avx2, portable. All make the same bytes."""
 
-def use_tile_decoder(name: str) -> None:
-    """Has the whole process use one of TILE_DECODERS from the next image on; for tests and benchmarks.
+def use_back_end(name: str) -> None:
+    """Has the whole process use one of BACK_ENDS from the next image on; for tests and benchmarks.
 
     Raises:
         ValueError: this processor has none of that name.

@@ -19,6 +19,8 @@
 #define DLIO_HAS_AVX2
 #endif
 #define DLIO_AVX2 __attribute__((target("avx2")))
+// Those for the processors of BackEnd::avx512.
+#define DLIO_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi,avx512vnni,gfni,avx2,bmi,bmi2,popcnt")))
 
 // Functions that run only where the processor has SSE4.2; newer clangs count its checksum instruction apart.
 #if defined(__x86_64__) && defined(__clang__)

@@ -187,6 +187,15 @@ def test_a_column_major_array_has_its_values_checksum():
     assert len(sums) == 1
 
 
+@pytest.mark.parametrize("size", [500, 5000])
+def test_numbers_are_summed_in_the_schemas_order_whatever_their_size(size):
+    schema = Schema.of({"before": "int16", "many": f"float32[2,{size}]", "any": "uint8[?]", "after": "int64"})
+    many, some = np.random.default_rng(1).random((2, size), np.float32), np.arange(9, dtype="uint8")
+    sample = Sample("", {"before": 3, "many": np.asfortranarray(many), "any": some, "after": -1})
+    parts = [b"\x03\x00", many.astype("<f4").tobytes(), some.tobytes(), b"\xff" * 8, (9).to_bytes(8, "little")]
+    assert crc32c(sample, schema) == crc_of_bytes(b"".join(parts))
+
+
 def test_lists_of_different_lengths_are_no_array():
     schema = Schema.of({"box": "float32[2,2]"})
     with pytest.raises(SchemaError, match=r"'k', field 'box': expected float32\[2,2\], found a list of 2 of unequal"):

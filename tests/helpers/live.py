@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dlio.dataset.manifest import Manifest
-from dlio.io.world.address import INTERFACE
+from dlio.io.world.own_address import INTERFACE
 from dlio.locking.claim import claimed
 from dlio.stage.client.client import Client
 from dlio.stage.client.start import Task

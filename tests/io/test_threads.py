@@ -7,7 +7,10 @@ import signal
 import threading
 from dataclasses import dataclass
 
+import pytest
+
 from dlio.cached import cached_property
+from dlio.io.threads import in_threads
 
 _started, _go_on = threading.Event(), threading.Event()
 
@@ -42,3 +45,27 @@ def test_a_fork_amid_a_property_leaves_no_lock() -> None:
     _go_on.set()
     thread.join()
     assert status == 0
+
+
+def test_items_come_back_in_their_order_whichever_thread_is_first() -> None:
+    together = threading.Barrier(3)
+
+    def call(number: int) -> tuple[int, str]:
+        together.wait(10)
+        return number, threading.current_thread().name
+
+    found = in_threads(3, call, range(9), "dlio-test")
+    assert [number for number, _ in found] == list(range(9)) and {name for _, name in found} == {"dlio-test"}
+    assert in_threads(3, lambda item: threading.current_thread(), ["one"], "dlio-test") == [threading.current_thread()]
+
+
+def test_the_first_error_of_an_item_ends_all() -> None:
+    calls: list[int] = []
+
+    def call(number: int) -> None:
+        calls.append(number)
+        raise ValueError(f"item {number}")
+
+    with pytest.raises(ValueError, match=r"item [01]"):
+        in_threads(2, call, range(100), "dlio-test")
+    assert len(calls) <= 2

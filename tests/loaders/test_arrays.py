@@ -44,6 +44,21 @@ def test_every_batch_holds_its_samples(packed: Manifest, num_threads: int) -> No
     assert all(map(is_true, batches)) and len(np.unique([n for b in batches for n in b["label"]])) > COUNT - 7
 
 
+@pytest.mark.parametrize("name", formats.names())
+def test_several_large_arrays_of_a_sample(name: str, tmp_path: Path) -> None:
+    """They are read sample by sample, and each batch has memory for all of them."""
+    schema = Schema.of({"first": "float32[64,64]", "second": "int32[5000]", "label": "int64"})
+    first = np.random.default_rng(3).random((12, 64, 64), np.float32)
+    second = np.arange(60_000, dtype="int32").reshape(12, 5000)
+    made = [Sample(str(n), {"first": first[n], "second": second[n], "label": n}) for n in range(12)]
+    manifest = pack_samples(tmp_path / "packed", schema, made, num_shards=2, name=name)
+    with closing(Loader(ArrayBatches(PackedSamples(manifest)), 4, shuffle=True, num_workers=2, prefetch=1)) as loader:
+        for batch in loader:
+            assert np.array_equal(batch["first"], first[batch["label"]])
+            assert np.array_equal(batch["second"], second[batch["label"]])
+        assert loader.source.samples.memory.limit == 3 * len(schema)
+
+
 def test_a_damaged_array_is_named_or_replaced(packed: Manifest) -> None:
     path = next(packed.root / file.name for file in packed.shards[0].files if not file.name.endswith((".idx", ".npz")))
     data = bytearray(path.read_bytes())

@@ -57,7 +57,7 @@ def _record(source: bytes) -> bytes:
     progressive=st.booleans(),
     restart=st.sampled_from([0, 1, 3]),
     quality=st.sampled_from([1, 30, 50, 75, 90, 95, 100]),
-    decoder=st.sampled_from(_jpeg.TILE_DECODERS),
+    decoder=st.sampled_from(_jpeg.BACK_ENDS),
     data=st.data(),
 )
 def test_pixels_are_equal_and_the_file_comes_back(
@@ -65,7 +65,7 @@ def test_pixels_are_equal_and_the_file_comes_back(
     data: st.DataObject,
 ) -> None:  # fmt: skip
     source = jpeg(width, height, subsampling, progressive=progressive, restart=restart, quality=quality)
-    _jpeg.use_tile_decoder(decoder)
+    _jpeg.use_back_end(decoder)
     try:
         record = _record(source)
         pixels = decode(source)
@@ -77,7 +77,7 @@ def test_pixels_are_equal_and_the_file_comes_back(
         assert np.array_equal(out[0], crop(pixels, box))
         back = from_planes(record)
     finally:
-        _jpeg.use_tile_decoder(_jpeg.TILE_DECODERS[0])
+        _jpeg.use_back_end(_jpeg.BACK_ENDS[0])
     assert (back == source) == planes_restores_original(record) == (not progressive)
     assert np.array_equal(decode(back), pixels) and not probe(back).progressive
     assert is_planes(record) and not is_planes(source) and not planes_restores_original(source)
@@ -180,5 +180,5 @@ def test_any_buffer_is_taken() -> None:
     for call in (to_planes, from_planes, is_planes, planes_restores_original):
         with pytest.raises(TypeError):
             call("text")  # type: ignore[operator]
-    with pytest.raises(ValueError, match="no tile decoder mmx"):
-        _jpeg.use_tile_decoder("mmx")
+    with pytest.raises(ValueError, match="no back end mmx"):
+        _jpeg.use_back_end("mmx")

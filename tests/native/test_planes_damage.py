@@ -75,13 +75,13 @@ def test_every_truncation_and_every_changed_byte_is_an_error() -> None:
 
 
 def _outcome(record: bytes, decoder: str) -> tuple[str, bytes]:
-    _jpeg.use_tile_decoder(decoder)
+    _jpeg.use_back_end(decoder)
     try:
         return "", decode(record).tobytes() + from_planes(record)
     except DataError as error:
         return str(error), b""
     finally:
-        _jpeg.use_tile_decoder(_jpeg.TILE_DECODERS[0])
+        _jpeg.use_back_end(_jpeg.BACK_ENDS[0])
 
 
 @pytest.mark.parametrize("subsampling", SUBSAMPLINGS)
@@ -96,7 +96,7 @@ def test_sealed_damage_is_the_same_for_every_decoder(subsampling: str) -> None:
         for _ in range(random_.randint(1, 6)):
             damaged[random_.randrange(begin, len(damaged))] = random_.choice((0, 255, random_.randrange(256)))
         record = _sealed(bytes(damaged))
-        outcomes = {_outcome(record, decoder) for decoder in _jpeg.TILE_DECODERS}
+        outcomes = {_outcome(record, decoder) for decoder in _jpeg.BACK_ENDS}
         assert len(outcomes) == 1
         refused += outcomes.pop()[0] != ""
         measure([record])

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dlio.dataset.manifest import Manifest
-from dlio.io.world.address import INTERFACE
+from dlio.io.world.own_address import INTERFACE
 from dlio.stage import strategies
 from dlio.stage.meeting.folder import MEET
 from tests.helpers import fork_server

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from dlio.errors import StorageError
 from dlio.stage.choose.auto import choose
-from dlio.stage.planning.cost import Machine, Volume, pays_after_epochs
-from dlio.stage.planning.live_cost import live_cost
+from dlio.stage.planning.cost import Machine, Volume, live_cost, pays_after_epochs
 from dlio.stage.planning.placement import BLOCK_BYTES
 from dlio.stage.strategies import cost_of
 

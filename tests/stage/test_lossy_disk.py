@@ -15,7 +15,7 @@ from dlio.io import files
 from dlio.stage.copies.access import PRIVATE
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
-from dlio.stage.engine import store
+from dlio.stage.engine import writing
 from dlio.stage.engine.store import Store
 from dlio.stage.upkeep.scrub import scrub
 from tests.helpers.lossy_disk import LossyDisk, lossy_disk
@@ -79,6 +79,7 @@ def test_a_file_whose_fsync_failed_is_fetched_again(disk: LossyDisk, source: Man
     live.staged.path.mkdir(parents=True)
     live.make()
     first = Store(live, [file], {0}, {0}, lambda _: PRIVATE)
+    first.missing(0, [(0, 0)])  # for a reader
     first.write(0, 0, memoryview((source.root / file.name).read_bytes()))
     disk.fault("fsync 9000")
     with pytest.raises(StorageError, match="Input/output error"):
@@ -113,7 +114,7 @@ def test_a_scrub_finds_and_mends_blocks_torn_within_a_file(
 ) -> None:
     """Only reading everything again shows them; see docs/security.md."""
     disk.fault("zero 300000")
-    monkeypatch.setattr(store, "check_last", lambda *_: None)  # else it is found at once
+    monkeypatch.setattr(writing, "check_last", lambda *_: None)  # else it is found at once
     staged = stage(source, disk)
     disk.fault("")
     assert damaged_files(staged.root, source)

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from dlio.dataset.manifest import File, Manifest, Shard
 from dlio.dataset.schema import Schema
-from dlio.stage.planning.owners import interleaved, kept_shards, order_alone, owner_now, owners
-from dlio.stage.planning.placement import partitioned
+from dlio.stage.planning.placement import assign_first, interleaved, kept_shards, order_alone, owner_now, partitioned
 from dlio.stage.planning.plan import Plan
 
 SIZES = st.lists(st.integers(0, 1000), min_size=1, max_size=60)
@@ -30,14 +29,14 @@ def manifest_of(sizes: list[int]) -> Manifest:
 @given(SIZES, NODES)
 def test_owners_are_those_that_a_partition_places(sizes: list[int], num_nodes: int) -> None:
     placed = partitioned(manifest_of(sizes), num_nodes)
-    assert owners([shard.num_bytes for shard in placed.shards], num_nodes) == [
+    assert assign_first([shard.num_bytes for shard in placed.shards], num_nodes) == [
         shard.nodes[0] for shard in placed.shards
     ]
 
 
 @given(SIZES, NODES, st.sets(st.integers(0, 11)), st.integers(0, 11))
 def test_a_lost_node_moves_its_own_shards_only(sizes: list[int], num_nodes: int, lost: set[int], one_more: int) -> None:
-    placed = owners(sizes, num_nodes)
+    placed = assign_first(sizes, num_nodes)
     before = [owner_now(shard, owner, num_nodes, lost) for shard, owner in enumerate(placed)]
     after = [owner_now(shard, owner, num_nodes, lost | {one_more}) for shard, owner in enumerate(placed)]
     if not set(range(num_nodes)) - lost - {one_more}:
@@ -47,7 +46,7 @@ def test_a_lost_node_moves_its_own_shards_only(sizes: list[int], num_nodes: int,
 
 
 def test_the_shards_of_a_lost_node_go_to_many_others() -> None:
-    placed = owners([1] * 1000, 10)
+    placed = assign_first([1] * 1000, 10)
     moved = Counter(owner_now(shard, 3, 10, {3}) for shard, owner in enumerate(placed) if owner == 3)
     assert len(moved) == 9 and max(moved.values()) < 30
 
@@ -61,7 +60,7 @@ def test_the_one_node_that_is_left_reads_all() -> None:
 def test_caches_hold_their_own_shards_first_and_never_more_than_fits(
     sizes: list[int], num_nodes: int, room: int
 ) -> None:
-    placed = owners(sizes, num_nodes)
+    placed = assign_first(sizes, num_nodes)
     for node in range(num_nodes):
         kept = kept_shards(sizes, placed, node, num_nodes, room)
         own = [shard for shard, owner in enumerate(placed) if owner == node]
@@ -75,7 +74,7 @@ def test_caches_hold_their_own_shards_first_and_never_more_than_fits(
 def test_the_sum_of_the_caches_counts(num_nodes: int, each: int) -> None:
     """Equal shards, caches of `each` shards: together they hold as many shards as they have room for."""
     sizes = [1] * 40
-    placed = owners(sizes, num_nodes)
+    placed = assign_first(sizes, num_nodes)
     held = {shard for node in range(num_nodes) for shard in kept_shards(sizes, placed, node, num_nodes, each)}
     own = max(Counter(placed).values())
     assert len(held) == min(num_nodes * each, 40) or each > own - 1
@@ -83,7 +82,7 @@ def test_the_sum_of_the_caches_counts(num_nodes: int, each: int) -> None:
 
 @given(SIZES, NODES)
 def test_a_node_alone_begins_with_its_own(sizes: list[int], num_nodes: int) -> None:
-    placed = owners(sizes, num_nodes)
+    placed = assign_first(sizes, num_nodes)
     for node in range(num_nodes):
         order = order_alone(placed, node, num_nodes)
         assert sorted(order) == list(range(len(sizes)))

@@ -17,6 +17,7 @@ from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError, UsageError
 from dlio.locking.claim import claimed
 from dlio.stage.copies.node_cache import is_being_filled, remove_unused
+from dlio.stage.engine import writing
 from dlio.stage.engine.store import Store
 from dlio.stage.transfer.source import MountedFolder
 from dlio.stage.upkeep.repair import manifest_of, origin_of, repair, staged_copy
@@ -97,11 +98,11 @@ def test_an_interrupted_repair_leaves_no_partial_file(
     staged, name, before = damaged_copy(dataset, tmp_path / "local")
 
     def half() -> None:
-        def interrupted(*_: object) -> None:
+        def interrupted(*_: object, **__: object) -> None:
             os.kill(os.getpid(), with_signal)
             threading.Event().wait(2)  # the interrupt reaches the main thread
 
-        monkeypatch.setattr(Store, "write", interrupted)
+        monkeypatch.setattr(writing, "write_new", interrupted)
         repair(folder_of(staged), dataset, [name], MountedFolder(dataset))
 
     assert Forked(half).wait() != 0

@@ -209,7 +209,7 @@ def test_the_command_line(large_dataset: Manifest, tmp_path: Path) -> None:
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="asks the kernel by the number of its call")
 def test_priority_is_the_lowest() -> None:
     def child() -> None:
-        from dlio.stage.upkeep.idle import step_back
+        from dlio.stage.upkeep.scrub import step_back
 
         step_back()
         assert os.nice(0) == 19

@@ -17,10 +17,9 @@ from dlio.errors import UsageError
 from dlio.stage import simulate
 from dlio.stage.choose import machine_file
 from dlio.stage.planning.cost import Machine, Volume
-from dlio.stage.planning.fair import shared
-from dlio.stage.planning.flows import Sizes
+from dlio.stage.planning.flows import Sizes, shared
 from dlio.stage.planning.placement import BLOCK_BYTES
-from dlio.stage.planning.timeline import timeline
+from dlio.stage.planning.simulation import timeline
 from dlio.stage.strategies import cost_of, names
 
 GB = 10**9

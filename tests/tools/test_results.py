@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 from benchmarks.results import Result, Table, parsed
-from tools.site.performance import MARKED, PAGE, filled
+from tools.site.performance import MARKED, PAGE, RESULTS, filled
+from tools.site.summary import summary
 
 ROOT = Path(__file__).parents[2]
 PRINTED = """### First
@@ -73,3 +74,8 @@ def test_every_result_says_when_and_on_what():
     for path in (ROOT / "benchmarks/results").glob("*.json"):
         result = Result.read(path)
         assert path.name.startswith(f"{result.name}-{result.date}") and result.machine and result.tables
+
+
+def test_the_summary_is_made_from_the_other_results():
+    kept = Result.read(RESULTS / "summary-2026-11.json")
+    assert kept == summary() and len(kept.tables[0].rows) == 15

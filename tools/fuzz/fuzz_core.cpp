@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <vector>
 
 #include "jpeg/codec.hpp"
 #include "jpeg/crop_ready.hpp"
 #include "jpeg/decode.hpp"
 #include "jpeg/probe.hpp"
 #include "planes/record.hpp"
+#include "processor.hpp"
 #include "wishes.hpp"
 
 namespace {
@@ -131,7 +133,7 @@ class Rows final : public dlio::PixelRows {
   const std::uint8_t* next_;
 };
 
-// Takes the bytes for pixels, and resizes them both ways to the wished size.
+// Takes the bytes for pixels, and resizes them by every back end to the wished size.
 void check_resize(dlio::Bytes bytes, const std::uint8_t* wishes) {
   const std::uint32_t input_width = 1 + static_cast<std::uint32_t>(wish(wishes, 0)) % 300;
   const auto input_height = static_cast<std::uint32_t>(bytes.size / 4 / input_width);
@@ -142,12 +144,17 @@ void check_resize(dlio::Bytes bytes, const std::uint8_t* wishes) {
   const std::size_t num_bytes = std::size_t{4} * input_width * input_height;
   Exact readable(num_bytes + dlio::kPixelsReadAhead);
   std::copy_n(bytes.data, num_bytes, readable.data.get());
-  Rows rows(readable.data.get(), input_width, input_height), same_rows = rows;
   const dlio::Part part{{wishes[14] / 300.0 * input_width, input_width / 7.0}, {0, double(input_height)}};
-  Exact fast(std::size_t{3} * height * width), plain(std::size_t{3} * height * width);
-  dlio::resize(rows, part, wishes[13] % 2 == 1, {fast.data.get(), height, width, layout});
-  dlio::resize_on_any_processor(same_rows, part, wishes[13] % 2 == 1, {plain.data.get(), height, width, layout});
-  require(std::memcmp(fast.data.get(), plain.data.get(), fast.size) == 0, "a resize is the same on any processor");
+  std::vector<std::uint8_t> first;
+  for (const dlio::BackEnd back_end : dlio::back_ends()) {
+    dlio::use_back_end(dlio::name_of(back_end));
+    Rows rows(readable.data.get(), input_width, input_height);
+    const Exact resized(std::size_t{3} * height * width);
+    dlio::resize(rows, part, wishes[13] % 2 == 1, {resized.data.get(), height, width, layout});
+    if (first.empty()) first.assign(resized.data.get(), resized.data.get() + resized.size);
+    require(std::memcmp(first.data(), resized.data.get(), first.size()) == 0, "a resize is the same by any back end");
+  }
+  dlio::use_back_end(dlio::name_of(dlio::back_ends()[wishes[15] % dlio::back_ends().size()]));
 }
 
 void check_size(dlio::Bytes jpeg) {

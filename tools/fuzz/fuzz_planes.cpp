@@ -1,6 +1,6 @@
 // One input of libFuzzer: 16 bytes of wishes, then a decode-ready record, whose checksum is mended unless it is wished
-// otherwise, or a JPEG to make one of. Every decoder of the processor must see the same; the input has exactly the size
-// it needs, so that AddressSanitizer sees the first byte beyond.
+// otherwise, or a JPEG to make one of. Every back end of the processor must see the same; the input has exactly the
+// size it needs, so that AddressSanitizer sees the first byte beyond.
 #include <cstring>
 #include <optional>
 #include <string>
@@ -11,7 +11,7 @@
 #include "jpeg/probe.hpp"
 #include "planes/make.hpp"
 #include "planes/record.hpp"
-#include "planes/tile.hpp"
+#include "processor.hpp"
 #include "wishes.hpp"
 
 namespace {
@@ -71,11 +71,11 @@ void check_box(dlio::Bytes record, const std::uint8_t* wishes, const std::vector
 
 void check_record(dlio::Bytes record, const std::uint8_t* wishes) {
   std::optional<Outcome> pixels, jpeg;
-  for (const dlio::TileDecoder& decoder : dlio::tile_decoders()) {
-    dlio::use_tile_decoder(decoder.name);
+  for (const dlio::BackEnd back_end : dlio::back_ends()) {
+    dlio::use_back_end(dlio::name_of(back_end));
     const Outcome seen = outcome_of([&] { return pixels_of(record); });
     const Outcome back = outcome_of([&] { return jpeg_of(record); });
-    require(!pixels || (*pixels == seen && *jpeg == back), "all decoders see the same");
+    require(!pixels || (*pixels == seen && *jpeg == back), "all back ends see the same");
     pixels = seen;
     jpeg = back;
     check_box(record, wishes, seen.bytes);

@@ -19,7 +19,7 @@ mkdir -p "$folder/corpus"
 native=$here/../../dlio/native
 program=${PROGRAM:-fuzz_core}
 libraries="libjpeg"
-sources=$(ls "$native"/*.cpp "$native"/augment/*.cpp "$native"/crc32c/*.cpp "$native"/jpeg/*.cpp "$native"/planes/*.cpp "$native"/resize/*.cpp)
+sources=$(ls "$native"/*.cpp "$native"/augment/*.cpp "$native"/crc32c/*.cpp "$native"/jpeg/*.cpp "$native"/pixels/*.cpp "$native"/planes/*.cpp "$native"/resize/*.cpp)
 [ "$program" != fuzz_png ] || libraries=libdeflate sources="$native/png/png.cpp $native/memory.cpp"
 # shellcheck disable=SC2046
 clang++ -std=c++17 -O1 -g -DDLIO_SANITIZED -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \

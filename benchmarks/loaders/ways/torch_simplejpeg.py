@@ -43,13 +43,12 @@ def batches(data: Path, task: Task) -> Iterator[Any]:
     yield from load(Files(data / "images", task.pixels), task)
 
 
-def load(samples: Any, task: Task) -> Iterator[Any]:
-    """Yields the images of torch's DataLoader over `samples`."""
+def load(samples: Any, task: Task, start: str | None = None) -> Iterator[Any]:
+    """Yields the images of torch's DataLoader over `samples`; `start` says how its processes are started."""
     from torch.utils.data import DataLoader
 
-    loader = DataLoader(
-        samples, BATCH_SIZE, task.shuffle, num_workers=NUM_WORKERS, drop_last=True, persistent_workers=True
-    )
+    options: dict[str, Any] = {"num_workers": NUM_WORKERS, "drop_last": True, "persistent_workers": True}
+    loader = DataLoader(samples, BATCH_SIZE, task.shuffle, multiprocessing_context=start, **options)
     while True:
         for images, _ in loader:
             yield images

@@ -11,7 +11,6 @@ Whatever waits, takes time, can fail, or differs between two runs goes through h
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -19,7 +18,8 @@ from typing import Any
 from dlio.io.world.interface import Address, Condition, Event, Lock, Selector, Socket, Thread, World
 from dlio.io.world.system import System
 
-SHUT_RDWR, MSG_MORE, MSG_PEEK, MSG_WAITALL = socket.SHUT_RDWR, socket.MSG_MORE, socket.MSG_PEEK, socket.MSG_WAITALL
+# As `socket` has them on Linux, without its import.
+SHUT_RDWR, MSG_MORE, MSG_PEEK, MSG_WAITALL = 2, 0x8000, 2, 0x100
 
 __all__ = ["Address", "Condition", "Event", "Lock", "Selector", "Semaphore", "Socket", "Thread", "World"]
 

@@ -7,9 +7,12 @@
 
 #include "dispatch.hpp"
 #include "jpeg/scan.hpp"
+#include "jpeg/scan_blocks.hpp"
 #include "jpeg/window.hpp"
 #include "jpeg/window_decoder.hpp"
+#include "pixels/picture.hpp"
 #include "planes/make.hpp"
+#include "planes/tile_blocks.hpp"
 #include "planes/window_tiles.hpp"
 
 namespace dlio {
@@ -27,6 +30,8 @@ struct Workspace {
   Scratch row;
   Record record;
   Scratch header, restored;
+  PictureMemory picture;
+  ScanMemory scan;
 
   void trim() noexcept {
     trim_kept(begins);
@@ -35,6 +40,7 @@ struct Workspace {
     record.trim();
     header.trim();
     restored.trim();
+    picture.trim();
   }
 };
 
@@ -151,6 +157,14 @@ void resize_decoded(OpenJpeg& jpeg, const Box& box, Start start, Scratch& scratc
   }
 }
 
+// The same by our own transforms and colours.
+template <class Source>
+void resize_picture(const PictureFormat& format, const Box& region, const Box& box, Source& source,
+                    PictureMemory& memory, const Request& request, const Target& target) {
+  PictureRows<Source> rows(format, part_around(format.mcu, region.width, region.height, box), box, source, memory);
+  resize(rows, part_of(request), request.flip, target);
+}
+
 // Returns the frame where our entropy decoder can read the JPEG, and sets `begins` to its intervals.
 std::optional<Frame> frame_for_us(Bytes jpeg, std::vector<std::size_t>& begins) {
   const std::optional<Frame> frame = libjpeg_takes_our_decoder() ? parse_frame(jpeg) : std::nullopt;
@@ -175,6 +189,13 @@ void decode_window(Bytes jpeg, const Frame& frame, const Request& request, const
   OpenJpeg open(work.window.jpeg());
   open.require_rgb_or_grey();
   const Box inside{box.left - region.left, box.top - region.top, box.width, box.height};
+  Mcu mcu{};
+  if (parse_mcu(jpeg, frame, mcu) && ScanBlocks::reads_tables(open)) {
+    if (const std::optional<PictureFormat> format = picture_format(open, mcu, frame.width)) {
+      ScanBlocks source(open, work.window, mcu, frame.restart_interval, work.scan);
+      return resize_picture(*format, region, inside, source, work.picture, request, target);
+    }
+  }
   const std::uint32_t end = with_margin(inside.left, inside.width, region.width).end;
   const std::uint32_t num_columns = (end + frame.mcu_width - 1) / frame.mcu_width;
   const auto start = [&](jpeg_decompress_struct& info) { start_decompress(info, work.window, num_columns); };
@@ -207,6 +228,10 @@ void decode_tiles(Bytes bytes, const Request& request, const Target& target, Wor
   OpenJpeg open(region_header(record, region, work), Markers::none, bytes.size);
   open.require_rgb_or_grey();
   const Box inside{box.left - region.left, box.top - region.top, box.width, box.height};
+  if (const std::optional<PictureFormat> format = picture_format(open, record.mcu, record.frame.width)) {
+    TileBlocks source(record, region);
+    return resize_picture(*format, region, inside, source, work.picture, request, target);
+  }
   const std::uint32_t end = with_margin(inside.left, inside.width, region.width).end;
   const auto start = [&](jpeg_decompress_struct& info) { start_tiles(info, record, region, end); };
   resize_decoded(open, inside, start, work.row, request, target);

@@ -53,6 +53,18 @@ inline bool decode_block(BitReader& reader, const BlockTables& tables, JCOEF* bl
 
 }  // namespace
 
+bool HuffmanTable::is_sound(const JHUFF_TBL& table, int largest_symbol) noexcept {
+  std::uint32_t code = 0;  // of `length` bits
+  int num_symbols = 0;
+  for (unsigned length = 1; length <= 16; ++length, code <<= 1) {
+    code += table.bits[length];
+    num_symbols += table.bits[length];
+    if (code >= 1u << length || num_symbols > 256) return false;
+  }
+  return std::all_of(table.huffval, table.huffval + num_symbols,
+                     [=](std::uint8_t symbol) { return symbol <= largest_symbol; });
+}
+
 void HuffmanTable::build(const JHUFF_TBL& table) noexcept {
   std::fill(std::begin(codes_), std::end(codes_), Code{});
   std::copy_n(table.huffval, 256, symbols_);

@@ -74,7 +74,13 @@ class BitReader {
 // A Huffman table made ready to decode.
 class HuffmanTable {
  public:
-  // `table` has passed libjpeg's own checks: its codes fit into their bits.
+  static constexpr int kLargestDc = 15, kLargestAc = 255;  // symbols
+
+  // Whether a table passes libjpeg's own checks: its codes fit into their bits, none is all ones, and no symbol is
+  // larger.
+  static bool is_sound(const JHUFF_TBL& table, int largest_symbol) noexcept;
+
+  // `table` is sound.
   void build(const JHUFF_TBL& table) noexcept;
 
   // Returns the code that is next in a refilled reader; none where there is no such code.

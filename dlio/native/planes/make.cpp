@@ -64,12 +64,13 @@ struct Coding {
 
 // Returns how many bits a preset takes for some of the blocks.
 std::size_t cost_of(const Coefficients& all, const Mcu& mcu, const Preset& preset, std::size_t step) noexcept {
+  const TileEncoder& encoder = tile_encoder();
   const auto mcu_blocks = static_cast<std::size_t>(mcu.num_blocks);
   std::size_t num_bits = 0;
   for (std::size_t i = 0; i < all.num_blocks; i += step * mcu_blocks) {
     for (std::size_t j = 0; j < mcu_blocks; ++j) {
-      num_bits +=
-          static_cast<std::size_t>(num_bits_of(all.blocks + (i + j) * kBlockSize, mcu.component[j] > 0, preset));
+      num_bits += static_cast<std::size_t>(
+          encoder.num_bits_of(all.blocks + (i + j) * kBlockSize, mcu.component[j] > 0, preset));
     }
   }
   return num_bits;
@@ -99,6 +100,7 @@ Coding choose_coding(const Coefficients& all, const Mcu& mcu) noexcept {
 // Codes all tiles. Returns false where one is larger than its size can say.
 bool encode_tiles(const Coefficients& all, const Mcu& mcu, const Preset& preset, std::uint32_t tile_mcus,
                   Workspace& work) {
+  const TileEncoder& encoder = tile_encoder();
   const std::int16_t* blocks = all.blocks;
   work.tiles.clear();
   work.sizes.clear();
@@ -106,7 +108,7 @@ bool encode_tiles(const Coefficients& all, const Mcu& mcu, const Preset& preset,
     for (std::uint32_t column = 0; column < all.mcus_per_row; column += tile_mcus) {
       const TileShape shape{&mcu, static_cast<int>(std::min(tile_mcus, all.mcus_per_row - column))};
       const std::size_t before = work.tiles.size();
-      encode_tile(blocks, shape, preset, work.tiles);
+      encoder.encode(blocks, shape, preset, work.tiles);
       const std::size_t size = work.tiles.size() - before;
       if (size > UINT16_MAX) return false;
       work.sizes.push_back(static_cast<std::uint16_t>(size));

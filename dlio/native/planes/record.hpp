@@ -7,27 +7,18 @@
 #include <vector>
 
 #include "image.hpp"
+#include "jpeg/mcu.hpp"
 #include "jpeg/scan.hpp"
 #include "memory.hpp"
 
 namespace dlio {
 
-constexpr std::uint32_t kMaxTileMcus = 16;
-constexpr int kMaxMcuBlocks = 6;  // of the samplings that are taken: 4:2:0 and 4:1:1 have the most
-constexpr int kMaxComponents = 3;
+constexpr std::uint32_t kMaxTileMcus = kMaxRunMcus;
 
 enum RecordFlags : std::uint8_t {
   kOfProgressive = 1,   // the original was progressive: the baseline JPEG of equal coefficients comes back
   kStandardTables = 2,  // the standard Huffman tables stood before SOS, and are cut out
   kKnownFlags = kOfProgressive | kStandardTables,
-};
-
-// The blocks of an MCU in the order of the scan.
-struct Mcu {
-  int num_components;
-  int num_blocks;
-  std::uint8_t component[kMaxMcuBlocks];  // of each block
-  std::uint8_t horizontal, vertical;      // blocks of the first component; the others have one
 };
 
 // A record whose structure is sound, within the bytes that it was made from.
@@ -69,9 +60,6 @@ void parse_record(Bytes bytes, Record& record);
 
 // Throws JpegError where the checksum is another than that of the bytes before it.
 void require_checksum(Bytes bytes);
-
-// Finds out the MCU of a frame. Returns false where it is none of the samplings that are taken.
-bool parse_mcu(Bytes jpeg, const Frame& frame, Mcu& mcu) noexcept;
 
 // Returns the JPEG's header with all its tables in `out`.
 Bytes full_header(const Record& record, Scratch& out);

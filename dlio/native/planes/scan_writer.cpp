@@ -47,47 +47,52 @@ void ScanWriter::set_tables(int component, const JHUFF_TBL& dc, const JHUFF_TBL&
   ac_[component].build(ac);
 }
 
-// At most 63 bits wait: 31 stay behind, and a code with its value has 32.
-void ScanWriter::append_symbol(const HuffmanCodes& codes, unsigned symbol, std::uint32_t bits, unsigned num_bits) {
-  const unsigned code_bits = codes.num_bits[symbol];
-  if (code_bits == 0) throw JpegError(Status::damaged, "a coefficient that the JPEG's Huffman tables have no code for");
-  buffer_ = (buffer_ << code_bits | codes.code[symbol]) << num_bits | bits;
-  count_ += code_bits + num_bits;
-  if (count_ >= 32) write_full_bytes();
-}
-
-void ScanWriter::write_full_bytes() noexcept {
-  std::uint8_t* at = out_.data() + used_;
-  const auto word = static_cast<std::uint32_t>(buffer_ >> (count_ >= 32 ? count_ - 32 : 0));
-  if (count_ >= 32 && (word & 0x80808080u & ~(word + 0x01010101u)) == 0) {  // no byte is FF
-    for (int shift = 24; shift >= 0; shift -= 8) *at++ = static_cast<std::uint8_t>(word >> shift);
-    count_ -= 32;
+// Writes the first 32 bits that wait.
+std::uint8_t* ScanWriter::write_word(std::uint64_t buffer, unsigned count, std::uint8_t* at) noexcept {
+  const auto word = static_cast<std::uint32_t>(buffer >> (count - 32));
+  const bool has_marker = (word & 0x80808080u & ~(word + 0x01010101u)) != 0;  // a byte that is FF
+  for (int shift = 24; shift >= 0; shift -= 8) {
+    *at = static_cast<std::uint8_t>(word >> shift);
+    if (*at++ == kMarker && has_marker) *at++ = 0;
   }
-  for (; count_ >= 8; count_ -= 8) {
-    *at = static_cast<std::uint8_t>(buffer_ >> (count_ - 8));
-    if (*at++ == kMarker) *at++ = 0;
-  }
-  used_ = static_cast<std::size_t>(at - out_.data());
+  return at;
 }
 
 void ScanWriter::append_block(const std::int16_t* block, int component) {
-  const Value difference(block[0] - last_dc_[component]);
+  // Copies stay in registers. At most 63 bits wait: 31 stay behind, and a code with its value has 32.
+  std::uint8_t* at = out_.data() + used_;
+  std::uint64_t buffer = buffer_;
+  unsigned count = count_;
+  bool missing = false;
+  const auto append_symbol = [&](const HuffmanCodes& codes, unsigned symbol, const Value& value) {
+    const unsigned code_bits = codes.num_bits[symbol];
+    missing |= code_bits == 0;
+    buffer = (buffer << code_bits | codes.code[symbol]) << value.num_bits | value.bits;
+    count += code_bits + value.num_bits;
+    if (count < 32) return;
+    at = write_word(buffer, count, at);
+    count -= 32;
+  };
+  const Value difference(block[0] - last_dc_[component]), none(0);
   last_dc_[component] = block[0];
-  append_symbol(dc_[component], difference.num_bits, difference.bits, difference.num_bits);
+  append_symbol(dc_[component], difference.num_bits, difference);
   const HuffmanCodes& ac = ac_[component];
-  unsigned zeros = 0;
-  for (int k = 1; k < kBlockSize; ++k) {
-    const std::int32_t coefficient = block[kZigzag[k]];
-    if (coefficient == 0) {
-      ++zeros;
-      continue;
-    }
-    for (; zeros > 15; zeros -= 16) append_symbol(ac, kSixteenZeros, 0, 0);
-    const Value value(coefficient);
-    append_symbol(ac, zeros << 4 | value.num_bits, value.bits, value.num_bits);
-    zeros = 0;
+  std::uint64_t nonzeros = 0;  // in zigzag order
+  for (int k = 1; k < kBlockSize; ++k) nonzeros |= std::uint64_t{block[kZigzag[k]] != 0} << k;
+  int last = 0;
+  for (; nonzeros != 0; nonzeros &= nonzeros - 1) {
+    const int k = __builtin_ctzll(nonzeros);
+    int zeros = k - last - 1;
+    for (; zeros > 15; zeros -= 16) append_symbol(ac, kSixteenZeros, none);
+    const Value value(block[kZigzag[k]]);
+    append_symbol(ac, static_cast<unsigned>(zeros) << 4 | value.num_bits, value);
+    last = k;
   }
-  if (zeros > 0) append_symbol(ac, kEndOfBlock, 0, 0);
+  if (last < kBlockSize - 1) append_symbol(ac, kEndOfBlock, none);
+  if (missing) throw JpegError(Status::damaged, "a coefficient that the JPEG's Huffman tables have no code for");
+  used_ = static_cast<std::size_t>(at - out_.data());
+  buffer_ = buffer;
+  count_ = count;
 }
 
 void ScanWriter::append(const std::int16_t* blocks, const Mcu& mcu) {
@@ -100,7 +105,11 @@ void ScanWriter::align() {
   const unsigned missing = (8 - count_ % 8) % 8;
   buffer_ = buffer_ << missing | ((1u << missing) - 1);
   count_ += missing;
-  if (count_ > 0) write_full_bytes();
+  for (; count_ >= 8; count_ -= 8) {
+    const auto byte = static_cast<std::uint8_t>(buffer_ >> (count_ - 8));
+    out_.data()[used_++] = byte;
+    if (byte == kMarker) out_.data()[used_++] = 0;
+  }
 }
 
 void ScanWriter::append_restart(std::uint32_t number) {

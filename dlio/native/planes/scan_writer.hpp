@@ -37,8 +37,7 @@ class ScanWriter {
 
  private:
   void append_block(const std::int16_t* block, int component);
-  void append_symbol(const HuffmanCodes& codes, unsigned symbol, std::uint32_t bits, unsigned num_bits);
-  void write_full_bytes() noexcept;
+  static std::uint8_t* write_word(std::uint64_t buffer, unsigned count, std::uint8_t* at) noexcept;
   void align();
 
   Scratch& out_;

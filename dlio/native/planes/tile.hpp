@@ -4,8 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <string>
-#include <vector>
 
 #include "planes/presets.hpp"
 #include "planes/record.hpp"
@@ -50,22 +48,17 @@ bool decode_tile_on_any_processor(TileBytes tile, const TileShape& shape, const 
                                   std::int16_t* out) noexcept;
 
 #if defined(__x86_64__)
-// Need BMI2 and AVX2; and AVX-512 F, BW, VL, VBMI with GFNI.
+// Need BMI2, and what their back ends have.
 bool decode_tile_avx2(TileBytes tile, const TileShape& shape, const Preset& preset, std::int16_t* out) noexcept;
 bool decode_tile_avx512(TileBytes tile, const TileShape& shape, const Preset& preset, std::int16_t* out) noexcept;
 #endif
 
-// A back end, and its name.
-struct TileDecoder {
-  const char* name;
-  DecodeTile decode;
-};
+#if defined(__x86_64__)
+// Whether the back end in use has AVX2, and the processor deposits and extracts bits in a few cycles.
+bool deposits_quickly() noexcept;
+#endif
 
-// Returns those that this processor has, the quickest first; the last one runs on any.
-const std::vector<TileDecoder>& tile_decoders();
-
-// The one that decodes: the quickest, or that which a test or a benchmark has chosen for the process by its name.
-DecodeTile tile_decoder();
-bool use_tile_decoder(const std::string& name);
+// Returns the quickest one that the back end in use has.
+DecodeTile tile_decoder() noexcept;
 
 }  // namespace dlio

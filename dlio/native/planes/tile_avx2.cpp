@@ -13,6 +13,8 @@ namespace dlio {
 namespace {
 
 struct Bits {
+  static constexpr bool kIsSlow = false;
+
   DLIO_KERNEL static std::uint64_t deposit(std::uint64_t bits, std::uint64_t set) noexcept {
     return _pdep_u64(bits, set);
   }

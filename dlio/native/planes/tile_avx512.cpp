@@ -7,12 +7,14 @@
 
 #include "planes/tile.hpp"
 
-#define DLIO_KERNEL __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi,gfni,avx2,bmi,bmi2,popcnt")))
+#define DLIO_KERNEL DLIO_AVX512
 
 namespace dlio {
 namespace {
 
 struct Bits {
+  static constexpr bool kIsSlow = false;
+
   DLIO_KERNEL static std::uint64_t deposit(std::uint64_t bits, std::uint64_t set) noexcept {
     return _pdep_u64(bits, set);
   }

@@ -1,6 +1,7 @@
 // The decoder of tiles, to be included by one file for each back end, which names beforehand:
 //   DLIO_KERNEL                the attribute of the functions that make it up
-//   Bits                       a structure of deposit(bits, set) and count(set)
+//   Bits                       a structure of deposit(bits, set), count(set), and whether that is slower than a branch
+//                              that cannot be predicted, kIsSlow
 //   write_block(planes, offsets, out)   what turns the planes of a block into its coefficients but for the first
 //
 // No bit has to be read to know where the next one is: all positions are sums of the sizes of sets.
@@ -17,16 +18,19 @@ class PlaneReader {
  public:
   explicit PlaneReader(const std::uint8_t* data) noexcept : data_(data) {}
 
-  // Returns the next 64 bits.
-  DLIO_KERNEL std::uint64_t peek() const noexcept {
-    const std::uint8_t* const at = data_ + (position_ >> 3);
-    const unsigned shift = position_ & 7;
+  // Returns the next kFew bits, and some more.
+  static constexpr unsigned kFew = 57;
+  DLIO_KERNEL std::uint64_t peek_few() const noexcept {
     std::uint64_t bits;
-    std::memcpy(&bits, at, sizeof bits);
+    std::memcpy(&bits, data_ + (position_ >> 3), sizeof bits);
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
     bits = __builtin_bswap64(bits);
 #endif
-    return bits >> shift | std::uint64_t{at[8]} << 1 << (63 - shift);
+    return bits >> (position_ & 7);
+  }
+  // Returns the next 64 bits.
+  DLIO_KERNEL std::uint64_t peek() const noexcept {
+    return peek_few() | std::uint64_t{data_[(position_ >> 3) + 8]} << 1 << (63 - (position_ & 7));
   }
   DLIO_KERNEL void drop(unsigned num_bits) noexcept { position_ += num_bits; }
   DLIO_KERNEL std::size_t position() const noexcept { return position_; }
@@ -44,8 +48,10 @@ struct TileState {
 
 // Deposits as many bits as the set has coefficients.
 DLIO_KERNEL inline std::uint64_t take(PlaneReader& reader, std::uint64_t set) noexcept {
-  const std::uint64_t bits = Bits::deposit(reader.peek(), set);
-  reader.drop(Bits::count(set));
+  const unsigned count = Bits::count(set);
+  const bool few = __builtin_expect(count <= PlaneReader::kFew, 1);
+  const std::uint64_t bits = Bits::deposit(few ? reader.peek_few() : reader.peek(), set);
+  reader.drop(count);
   return bits;
 }
 
@@ -63,7 +69,7 @@ DLIO_KERNEL inline bool read_dc(PlaneReader& reader, const std::uint8_t* heads, 
   for (int block = 0, mcu = 0; mcu < shape.num_mcus; ++mcu) {
     for (int i = 0; i < shape.mcu->num_blocks; ++i, ++block) {
       const int c = shape.mcu->component[i];
-      const auto offset = static_cast<std::int32_t>(reader.peek() & ((1u << num_bits[c]) - 1));
+      const auto offset = static_cast<std::int32_t>(reader.peek_few() & ((1u << num_bits[c]) - 1));
       reader.drop(num_bits[c]);
       state.dc[block] = static_cast<std::int16_t>(smallest[c] + offset);
     }
@@ -102,13 +108,18 @@ DLIO_KERNEL inline std::uint64_t read_level(PlaneReader& reader, int level, cons
   for (int i = 0; i < n; ++i) {
     BlockPlanes& planes = state.planes[i];
     const std::uint64_t set = state.set[i];
+    if (Bits::kIsSlow && set == 0) {
+      planes.bit[level] = 0;
+      continue;
+    }
     const std::uint64_t asked = set & ~all[classes[i]];
     const unsigned num_raw = Bits::count(set), num_asked = Bits::count(asked);
-    const std::uint64_t bits = reader.peek();
+    // Both nearly always come with one reading.
+    const bool few = __builtin_expect(num_raw + num_asked <= PlaneReader::kFew, 1);
+    const std::uint64_t bits = few ? reader.peek_few() : reader.peek();
     planes.bit[level - 1] |= Bits::deposit(bits, set);
     reader.drop(num_raw);
-    // Both nearly always come with one reading of 64 bits.
-    const std::uint64_t rest = __builtin_expect(num_raw + num_asked > 64, 0) ? reader.peek() : bits >> (num_raw & 63);
+    const std::uint64_t rest = few ? bits >> num_raw : reader.peek();
     const std::uint64_t next = Bits::deposit(rest, asked) | (set & ~asked);
     reader.drop(num_asked);
     planes.bit[level] = set & ~next;

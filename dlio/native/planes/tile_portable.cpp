@@ -30,6 +30,8 @@ struct Deposits {
 const Deposits kDeposits;
 
 struct Bits {
+  static constexpr bool kIsSlow = true;
+
   // Returns how many coefficients the set has up to each byte: with the byte's own, as a byte.
   static std::uint64_t counts(std::uint64_t set) noexcept {
     set -= set >> 1 & 0x55 * kEachByte;

@@ -15,7 +15,7 @@
 #include "jpeg/window_decoder.hpp"
 #include "planes/make.hpp"
 #include "planes/record.hpp"
-#include "planes/tile.hpp"
+#include "processor.hpp"
 #include "python/arrays.hpp"
 #include "python/batch.hpp"
 
@@ -65,14 +65,14 @@ nb::bytes jpeg_of(nb::object record) {
   return nb::bytes(jpeg.data, jpeg.size);
 }
 
-nb::list tile_decoder_names() {
+nb::list back_end_names() {
   nb::list names;
-  for (const TileDecoder& decoder : tile_decoders()) names.append(decoder.name);
+  for (const BackEnd found : back_ends()) names.append(name_of(found));
   return names;
 }
 
-void choose_tile_decoder(const std::string& name) {
-  if (!use_tile_decoder(name)) throw nb::value_error(("this processor has no tile decoder " + name).c_str());
+void choose_back_end(const std::string& name) {
+  if (!use_back_end(name)) throw nb::value_error(("this processor has no back end " + name).c_str());
 }
 
 bool holds_planes(nb::object record) { return is_planes(BufferView(record).bytes()); }
@@ -177,8 +177,8 @@ NB_MODULE(_jpeg, module) {
   module.def("from_planes", dlio::jpeg_of, "record"_a);
   module.def("is_planes", dlio::holds_planes, "record"_a);
   module.def("planes_restores_original", dlio::holds_original, "record"_a);
-  module.def("use_tile_decoder", dlio::choose_tile_decoder, "name"_a);
-  module.attr("TILE_DECODERS") = dlio::tile_decoder_names();
+  module.def("use_back_end", dlio::choose_back_end, "name"_a);
+  module.attr("BACK_ENDS") = dlio::back_end_names();
   module.def("encode", dlio::encode_pixels, "pixels"_a, "quality"_a);
   module.def("decode", dlio::decode_to_array, "jpeg"_a);
   module.def("decode_batch", dlio::decode_batch, "buffers"_a, "boxes"_a.noconvert(), "flips"_a.noconvert(),

@@ -23,7 +23,7 @@ struct RowFormat {
   std::size_t num_runs() const noexcept { return is_planar ? 3 : 1; }
   std::size_t run_bytes() const noexcept { return is_planar ? width : 3 * width; }
   // From run to run: with room for what is written too much, and a multiple of what mix_rows reads at a time.
-  std::size_t run_stride() const noexcept { return (run_bytes() + kPixelBytes * kPixelsAtOnce + 31) / 32 * 32; }
+  std::size_t run_stride() const noexcept { return (run_bytes() + kPixelBytes * kPixelsAtOnce + 63) / 64 * 64; }
   std::size_t stride() const noexcept { return num_runs() * run_stride(); }
 };
 

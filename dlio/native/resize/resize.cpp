@@ -4,7 +4,9 @@
 
 #include "dispatch.hpp"
 #include "memory.hpp"
+#include "processor.hpp"
 #include "resize/columns.hpp"
+#include "resize/columns_avx512.hpp"
 #include "resize/rows.hpp"
 
 namespace dlio {
@@ -25,22 +27,46 @@ struct Workspace {
   }
 };
 
-template <class Columns, auto kMixRows>
-void resize_with(PixelRows& pixels, const Part& part, bool flip, const Target& target) {
-  Kept<Workspace<Columns>> work;
+// How each back end resizes: columns, then rows.
+struct OnAnyProcessor {
+  using Columns = PlainColumns;
+  static constexpr auto kMixRows = mix_rows;
+
+  static void resize(Columns& columns, PixelRows& pixels, std::uint8_t* out) { columns.resize(pixels.next(), out); }
+};
+
+#ifdef DLIO_HAS_AVX2
+struct WithAvx2 {
+  using Columns = Avx2Columns;
+  static constexpr auto kMixRows = mix_rows_avx2;
+
+  static void resize(Columns& columns, PixelRows& pixels, std::uint8_t* out) { columns.resize(pixels.next(), out); }
+};
+
+struct WithAvx512 {
+  using Columns = Avx512Columns;
+  static constexpr auto kMixRows = mix_rows_avx512;
+
+  static void resize(Columns& columns, PixelRows& pixels, std::uint8_t* out) {
+    columns.resize(pixels.next(), pixels.plane_step, out);
+  }
+};
+#endif
+
+template <class Way>
+void resize_by(PixelRows& pixels, const Part& part, bool flip, const Target& target) {
+  Kept<Workspace<typename Way::Columns>> work;
   const RowFormat format{target.width, target.layout == Layout::channels_height_width};
   work->columns.prepare(part.filter, part.columns, pixels.width, format, flip);
   work->rows.compute(part.filter, part.rows, pixels.height, target.height);
 
   std::uint8_t* const resized = work->resized.at_least(format.stride() * pixels.height);
-  for (std::size_t y = 0; y < pixels.height; ++y) {
-    work->columns.resize(pixels.next(), resized + y * format.stride());
-  }
+  for (std::size_t y = 0; y < pixels.height; ++y) Way::resize(work->columns, pixels, resized + y * format.stride());
   for (std::uint32_t y = 0; y < target.height; ++y) {
     WeightedRows rows{resized + work->rows.first(y) * format.stride(), format.stride(), work->rows.of(y),
                       work->rows.count(y)};
     for (std::size_t run = 0; run < format.num_runs(); ++run, rows.first += format.run_stride()) {
-      kMixRows(rows, format.run_bytes(), target.row(run, y));
+      Way::kMixRows(rows, format.run_bytes(), target.row(run, y));
     }
   }
 }
@@ -51,16 +77,16 @@ void repeat_thrice(const std::uint8_t* grey, std::size_t num_pixels, std::uint8_
 }
 
 // Three rows as the channels of one are three runs of that row once it is resized: rows that follow one another again.
-template <class Columns, auto kMixRows>
-void resize_grey_with(PixelRows& triples, std::uint32_t height, const Part& part, bool flip, const Target& target) {
-  Kept<Workspace<Columns>> work;
+template <class Way>
+void resize_grey_by(PixelRows& triples, std::uint32_t height, const Part& part, bool flip, const Target& target) {
+  Kept<Workspace<typename Way::Columns>> work;
   const RowFormat format{target.width, true};
   work->columns.prepare(part.filter, part.columns, triples.width, format, flip);
   work->rows.compute(part.filter, part.rows, height, target.height);
 
   std::uint8_t* const resized = work->resized.at_least(format.stride() * triples.height);
   for (std::size_t y = 0; y < triples.height; ++y) {
-    work->columns.resize(triples.next(), resized + y * format.stride());
+    Way::resize(work->columns, triples, resized + y * format.stride());
   }
   const bool is_planar = target.layout == Layout::channels_height_width;
   std::uint8_t* const grey = is_planar ? nullptr : work->grey.at_least(target.width);
@@ -68,7 +94,7 @@ void resize_grey_with(PixelRows& triples, std::uint32_t height, const Part& part
     const WeightedRows rows{resized + work->rows.first(y) * format.run_stride(), format.run_stride(), work->rows.of(y),
                             work->rows.count(y)};
     std::uint8_t* const out = is_planar ? target.row(0, y) : grey;
-    kMixRows(rows, target.width, out);
+    Way::kMixRows(rows, target.width, out);
     if (is_planar) {
       for (std::size_t plane = 1; plane < 3; ++plane) std::memcpy(target.row(plane, y), out, target.width);
     } else {
@@ -81,22 +107,19 @@ void resize_grey_with(PixelRows& triples, std::uint32_t height, const Part& part
 
 void resize_grey(PixelRows& triples, std::uint32_t height, const Part& part, bool flip, const Target& target) {
 #ifdef DLIO_HAS_AVX2
-  static const bool has_avx2 = __builtin_cpu_supports("avx2");
-  if (has_avx2) return resize_grey_with<Avx2Columns, mix_rows_avx2>(triples, height, part, flip, target);
+  if (back_end() == BackEnd::avx512) return resize_grey_by<WithAvx512>(triples, height, part, flip, target);
+  if (back_end() == BackEnd::avx2) return resize_grey_by<WithAvx2>(triples, height, part, flip, target);
 #endif
-  resize_grey_with<PlainColumns, mix_rows>(triples, height, part, flip, target);
+  resize_grey_by<OnAnyProcessor>(triples, height, part, flip, target);
 }
 
 void resize(PixelRows& pixels, const Part& part, bool flip, const Target& target) {
 #ifdef DLIO_HAS_AVX2
-  static const bool has_avx2 = __builtin_cpu_supports("avx2");
-  if (has_avx2) return resize_with<Avx2Columns, mix_rows_avx2>(pixels, part, flip, target);
+  // Planes come from a back end that was in use a moment ago.
+  if (pixels.plane_step > 0 || back_end() == BackEnd::avx512) return resize_by<WithAvx512>(pixels, part, flip, target);
+  if (back_end() == BackEnd::avx2) return resize_by<WithAvx2>(pixels, part, flip, target);
 #endif
-  resize_on_any_processor(pixels, part, flip, target);
-}
-
-void resize_on_any_processor(PixelRows& pixels, const Part& part, bool flip, const Target& target) {
-  resize_with<PlainColumns, mix_rows>(pixels, part, flip, target);
+  resize_by<OnAnyProcessor>(pixels, part, flip, target);
 }
 
 }  // namespace dlio

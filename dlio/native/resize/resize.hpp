@@ -8,20 +8,23 @@
 
 namespace dlio {
 
-// Bytes that must be readable behind a row of pixels.
-constexpr std::size_t kPixelsReadAhead = 16;
+// Bytes that must be readable behind a row of pixels, or a plane of one.
+constexpr std::size_t kPixelsReadAhead = 128;
 
-// Decoded pixels, 4 bytes each: red, green, blue, and one to ignore. A row is resized as soon as it is there, while it
-// is in the processor's nearest cache.
+// Decoded pixels: 4 bytes each, red, green, blue, and one to ignore; or three planes. A row is resized as soon as it is
+// there, while it is in the processor's nearest cache.
 class PixelRows {
  public:
-  PixelRows(std::uint32_t row_width, std::uint32_t num_rows) noexcept : width(row_width), height(num_rows) {}
+  // `step` bytes lie between the planes of a row, which only BackEnd::avx512 resizes; or 0.
+  PixelRows(std::uint32_t row_width, std::uint32_t num_rows, std::size_t step = 0) noexcept
+      : width(row_width), height(num_rows), plane_step(step) {}
 
   // Returns the next row, which is valid until the next call. To be called `height` times. May throw JpegError.
   virtual const std::uint8_t* next() = 0;
 
   const std::uint32_t width;
   const std::uint32_t height;
+  const std::size_t plane_step;
 
  protected:
   ~PixelRows() = default;
@@ -81,8 +84,5 @@ void resize(PixelRows& pixels, const Part& part, bool flip, const Target& target
 // The same of grey pixels, to three equal channels in a third of the time: each row of `triples` holds three rows of an
 // image of `height` rows, as red, green and blue; what the last one holds beyond the image does not count.
 void resize_grey(PixelRows& triples, std::uint32_t height, const Part& part, bool flip, const Target& target);
-
-// The same as resize to the same bytes, without AVX2.
-void resize_on_any_processor(PixelRows& pixels, const Part& part, bool flip, const Target& target);
 
 }  // namespace dlio

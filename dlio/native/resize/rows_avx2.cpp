@@ -11,7 +11,8 @@
 namespace dlio {
 namespace {
 
-constexpr std::size_t kVectors = kSamplesAtOnce / 8;
+constexpr std::size_t kAtOnce = 32;  // samples
+constexpr std::size_t kVectors = kAtOnce / 8;
 
 DLIO_AVX2 inline __m256i load_eight(const std::uint8_t* samples) {
   return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(samples)));
@@ -43,11 +44,11 @@ DLIO_AVX2 inline __m256i mix(const WeightedRows& rows, const std::uint8_t* at) {
 DLIO_AVX2 void mix_rows_avx2(const WeightedRows& shared_rows, std::size_t size, std::uint8_t* out) {
   const WeightedRows rows = shared_rows;  // bytes may alias everything
   std::size_t at = 0;
-  for (; at + kSamplesAtOnce <= size; at += kSamplesAtOnce) {
+  for (; at + kAtOnce <= size; at += kAtOnce) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + at), mix(rows, rows.first + at));
   }
   if (at == size) return;
-  alignas(32) std::uint8_t rest[kSamplesAtOnce];
+  alignas(32) std::uint8_t rest[kAtOnce];
   _mm256_store_si256(reinterpret_cast<__m256i*>(rest), mix(rows, rows.first + at));
   std::memcpy(out + at, rest, size - at);
 }

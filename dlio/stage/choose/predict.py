@@ -16,10 +16,9 @@ from dlio.stage import strategies
 from dlio.stage.choose.auto import choose
 from dlio.stage.choose.machine_file import described
 from dlio.stage.choose.measured import applied
-from dlio.stage.planning.cost import Cost, Machine, Volume
-from dlio.stage.planning.live_cost import LiveCost, live_cost
+from dlio.stage.planning.cost import Cost, LiveCost, Machine, Volume, live_cost
 from dlio.stage.planning.simulation import Simulation
-from dlio.stage.planning.timeline import timeline as drawn
+from dlio.stage.planning.simulation import timeline as drawn
 from dlio.stage.transfer.source import source_of
 
 

@@ -18,8 +18,7 @@ from dlio.io import world
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.protocol import unix, wire
-from dlio.stage.protocol.connection import CLIENT_BYTES, AgentError, Connection
-from dlio.stage.protocol.pool import Answer, ConnectionPool
+from dlio.stage.protocol.connection import CLIENT_BYTES, AgentError, Answer, Connection, ConnectionPool
 from dlio.stage.protocol.wire import Op, Origin, Reply, Request, Span, Status, WireError
 
 _KEPT = 32  # connections that wait for the next request

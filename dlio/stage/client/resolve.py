@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from dlio.dataset.manifest import Manifest
 from dlio.errors import ManifestError, StorageError
-from dlio.stage.copies.base_folder import CONTROL, MARKER, copy_named, open_cache
+from dlio.stage.copies.base_folder import CONTROL, MARKER, copy_named
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.lease import take
 from dlio.stage.copies.locations import known_folders
-from dlio.stage.copies.ownership import is_safe, loose_around, own_dest
+from dlio.stage.copies.ownership import loose_around, own_dest, safe_copies
 from dlio.stage.planning.placement import has_parts
 from dlio.stage.transfer.source import source_of
 from dlio.urls import is_url, shown
@@ -101,16 +101,7 @@ def _candidates(content_id: str) -> Iterator[StagedFolder]:
             advice = f"chmod +t {loose[0]} makes it safe"
             _log.warning("%s is ignored: anybody could replace what is staged there (%s)", named, advice)
             continue
-        for dest in dict.fromkeys((named, own_dest(named), own_dest(named, 0))):
-            try:
-                with open_cache(dest) as cache:
-                    names = [name for name in cache.names() if name.startswith(content_id) and copy_named(name)]
-            except OSError:
-                continue
-            for name in names:
-                folder = StagedFolder(dest, name)
-                if is_safe(folder, os.geteuid()):
-                    yield folder
+        yield from safe_copies(content_id, (named, own_dest(named), own_dest(named, 0)))
 
 
 def _proved(folder: StagedFolder, wanted: Manifest) -> Manifest | None:

@@ -66,7 +66,7 @@ class FolderAccess:
     def __init__(self) -> None:
         self._folders: dict[tuple[str, int], int] = {}
 
-    def access(self, path: Path, status: os.stat_result | None = None) -> Access:
+    def access(self, path: str | Path, status: os.stat_result | None = None) -> Access:
         """Returns who may read a file, or list a folder.
 
         Args:

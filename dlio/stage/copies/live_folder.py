@@ -84,13 +84,18 @@ class LiveFolder:
 
     def present_bytes(self, listed: Sequence[File]) -> int:
         """Returns how many bytes of the files are here, finished or not."""
-        total = 0
-        for file in listed:
-            if self.staged.has(file):
-                total += file.num_bytes
-            elif file.num_bytes > SMALL_BYTES and self.blocks(file).exists():
+        lacking = [file for file in listed if not self.staged.has(file)]
+        return sum(file.num_bytes for file in listed) - sum(file.num_bytes for file in lacking) + self.begun(lacking)
+
+    def begun(self, lacking: Sequence[File]) -> int:
+        """Returns how many bytes are here of files that have no final name."""
+        total, folder = 0, self.path / FILES
+        if not folder.is_dir() or not any(folder.iterdir()):
+            return 0
+        for file in lacking:
+            if file.num_bytes > SMALL_BYTES and (bits := folder / (file.name + BLOCKS)).exists():
                 with suppress(StorageError):
-                    total += Blocks.open(self.blocks(file), file.num_bytes).present_bytes
+                    total += Blocks.open(bits, file.num_bytes).present_bytes
         return total
 
     def make(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from dlio.io import files
 from dlio.io.filesystems import filesystem_of
 from dlio.io.ground import check_ground, loose_folders
 from dlio.io.open_folder import TakenError
-from dlio.stage.copies.base_folder import CACHE, CLAIMS, LEASES, OWN, is_closed, is_own, open_up
+from dlio.stage.copies.base_folder import CACHE, CLAIMS, LEASES, OWN, copy_named, is_closed, is_own, open_cache, open_up
 from dlio.stage.copies.folder import StagedFolder
 
 _TRIES = 3  # to choose a folder that another user does not take at that moment
@@ -48,6 +48,17 @@ def is_safe(folder: StagedFolder, user: int) -> bool:
     shared = all(_is_of(path, users) for path in (*own, cache, f"{cache}/{CLAIMS}", f"{cache}/{LEASES}"))
     alone = (f"{cache}/{folder.copy}", f"{cache}/{CLAIMS}/{folder.copy}")
     return shared and all(_is_of(path, users, shut=True) for path in alone)
+
+
+def safe_copies(content_id: str, dests: Iterable[Path]) -> Iterator[StagedFolder]:
+    """Yields the copies of a data set in these folders that only this user or root can change."""
+    for dest in dict.fromkeys(dests):
+        try:
+            with open_cache(dest) as cache:
+                names = [name for name in cache.names() if name.startswith(content_id) and copy_named(name)]
+        except OSError:
+            continue
+        yield from (copy for name in names if is_safe(copy := StagedFolder(dest, name), os.geteuid()))
 
 
 def loose_around(dest: Path) -> list[Path]:

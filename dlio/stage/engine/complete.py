@@ -19,7 +19,7 @@ from dlio.io import limits, world
 from dlio.locking.claim import claimed
 from dlio.locking.claim_file import Claim, is_in_force
 from dlio.locking.owner import Owner
-from dlio.stage.client.following import Following
+from dlio.stage.client.status import Following
 from dlio.stage.copies import lease
 from dlio.stage.copies.access import Access
 from dlio.stage.copies.base_folder import check_names
@@ -29,8 +29,9 @@ from dlio.stage.copies.node_cache import is_being_filled, make_room
 from dlio.stage.copies.ownership import check_safe, choosing_again, folder_for_us, open_for_us
 from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.node import Node
-from dlio.stage.engine.store import Create, Store
+from dlio.stage.engine.store import Store
 from dlio.stage.engine.together import Together
+from dlio.stage.engine.writing import Create
 from dlio.stage.job import Job, Outcome
 from dlio.stage.meeting.meeting import MOST_TEXT, Meeting, Peer
 from dlio.stage.planning.plan import Plan
@@ -188,7 +189,7 @@ def fill(
     with residue_removed(folder, claims[0]):
         take_over(folder, str(job.source), claims)
         missing = folder.missing(plan.wanted)
-        lacked = sum(file.num_bytes for file in missing) - LiveFolder(folder).present_bytes(missing)
+        lacked = sum(file.num_bytes for file in missing) - LiveFolder(folder).begun(missing)
         make_room(folder, lacked, len(missing))
         if job.listeners.expect:
             job.listeners.expect(lacked)

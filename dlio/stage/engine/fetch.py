@@ -13,8 +13,7 @@ from dlio.stage.engine.failures import LaterError
 from dlio.stage.meeting.meeting import Meeting, Peer
 from dlio.stage.planning.plan import Plan
 from dlio.stage.protocol import tcp, wire
-from dlio.stage.protocol.connection import AgentError, Connection, node_client
-from dlio.stage.protocol.pool import ConnectionPool
+from dlio.stage.protocol.connection import AgentError, Connection, ConnectionPool, node_client
 from dlio.stage.protocol.wire import Op, Origin, Request
 from dlio.stage.transfer.source import StagingSource
 

@@ -18,7 +18,8 @@ from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.relay import Relay
 from dlio.stage.engine.server import Server
-from dlio.stage.engine.store import Create, Store
+from dlio.stage.engine.store import Store
+from dlio.stage.engine.writing import Create
 from dlio.stage.job import Job
 from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
 from dlio.stage.meeting.meeting import MOST_TEXT, Meeting, Peer
@@ -81,7 +82,7 @@ class Node:
             self._live,
             plan.listed,
             plan.kept,
-            self._lacking(),
+            lacking := self._lacking(),
             job.access,
             self._source_name,
             create,
@@ -102,7 +103,7 @@ class Node:
         listeners = [listener for listener in (self._unix, self._tcp) if listener]
         self.server = Server(listeners, self.store, self.fill, self._relay, self)
         self._inode = self._live.path.stat().st_ino
-        self._had = self._live.present_bytes([plan.listed[number] for number in plan.kept])
+        self._had = self.store.present_bytes + self._live.begun([plan.listed[number] for number in lacking])
 
     def __str__(self) -> str:
         return f"node {self.plan.node} of {self.plan.num_nodes}, at {self._tcp or self._unix}"

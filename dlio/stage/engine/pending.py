@@ -194,7 +194,7 @@ class Pending:
             if self._store.is_finished(number) or (failure and not failure.is_due) or self._is_for_later(number):
                 continue
             try:
-                missing = self._store.missing(number, [(0, self._store.listed[number].num_bytes)])
+                missing = self._store.missing(number, [(0, self._store.listed[number].num_bytes)], begins=False)
             except StorageError as error:  # it cannot be made now: a later round tries again
                 self._failures.note(number, error)
                 continue
@@ -216,7 +216,7 @@ class Pending:
         if stop < piece.end:
             queue.appendleft(Piece(number, stop, piece.end))
         try:
-            lacking = self._store.missing(number, [(piece.begin, stop)])
+            lacking = self._store.missing(number, [(piece.begin, stop)], begins=False)
         except StorageError as error:
             self._failures.note(number, error)
             return None

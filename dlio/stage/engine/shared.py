@@ -18,7 +18,7 @@ from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.ownership import check_safe, choosing_again, folder_for_us, open_for_us
 from dlio.stage.engine.complete import fill
-from dlio.stage.engine.store import Create
+from dlio.stage.engine.writing import Create
 from dlio.stage.job import Job, Outcome, all_files
 from dlio.stage.planning import striping
 from dlio.stage.planning.plan import Plan

@@ -1,14 +1,15 @@
 """The files that a node keeps: under their final names once their digests are right, until then with their blocks.
 
 A process continues what a dead one has left: the blocks say what is there, and the digest verifies it in the end. A
-small file has no blocks: it is written, verified and named at once.
+small file has no blocks, nor has one that comes as one piece before a reader asks for it: it is verified, written and
+named at once.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,13 +20,10 @@ from dlio.io import files, trace, world
 from dlio.stage.copies.access import Access
 from dlio.stage.copies.blocks import Blocks
 from dlio.stage.copies.live_folder import FILES, SMALL_BYTES, LiveFolder
+from dlio.stage.engine import writing
 from dlio.stage.engine.failures import FULL, FullError
 from dlio.stage.engine.running_digest import Held, RunningDigest
-from dlio.stage.engine.writing import PAGE_BYTES, check_last, is_hole, opened, with_folder, write_range
 from dlio.stage.protocol.wire import Span
-
-#: Makes an unfinished file before its first byte.
-Create = Callable[[Path, File], None]
 
 
 @dataclass(slots=True)
@@ -63,15 +61,17 @@ class Store:
         lacking: Collection[int],
         access: Callable[[File], Access],
         source_name: Callable[[int], str] = str,
-        create: Create | None = None,
+        create: writing.Create | None = None,
         report: Callable[[int], None] | None = None,
     ) -> None:
         self.listed = listed
         self._live, self._access, self._source_name = live, access, source_name
         self._create, self._report = create, report
-        self._files, self._kept = live.path / FILES, kept
+        self._files, self._final, self._kept = live.path / FILES, live.staged.path, kept
         self._lock, self._counting = world.lock(), world.lock()
         self._begun: dict[int, _Begun] = {}
+        self._at_once: set[int] = set()  # files that are being written as a whole
+        self._has_residue = self._files.is_dir() and any(self._files.iterdir())
         self._held = Held()
         self._finished = set(kept).difference(lacking)
         self.written_bytes = 0
@@ -101,8 +101,12 @@ class Store:
         """Returns whether a file has its final name."""
         return number in self._finished
 
-    def missing(self, number: int, spans: Sequence[Span]) -> list[Span]:
+    def missing(self, number: int, spans: Sequence[Span], *, begins: bool = True) -> list[Span]:
         """Returns what is missing of the spans of a kept file, rounded out to blocks; all of a small file.
+
+        Args:
+            number, spans: the file, and its ranges.
+            begins: makes the file, for a reader of its parts; else all of it is missing if nothing of it is here.
 
         Raises:
             FullError: there is no room for the file.
@@ -110,8 +114,9 @@ class Store:
         """
         if self._is_small(number):
             return [] if self.is_whole(number) else [(0, self.listed[number].num_bytes)]
-        begun = self._unfinished(number)
-        return begun.blocks.missing_of(spans) if begun else []
+        if begun := self._unfinished(number, begins=begins):
+            return begun.blocks.missing_of(spans)
+        return [] if number in self._finished else [(0, self.listed[number].num_bytes)]
 
     def write(self, number: int, begin: int, data: memoryview, release: Callable[[], None] | None = None) -> None:
         """Writes a span, then notes that it is there.
@@ -122,13 +127,18 @@ class Store:
                 page cache, and its memory may be used for the digest of the file after this has returned.
 
         Raises:
-            DigestError: a small file is not what its digest says.
+            DigestError: a file that is written at once is not what its digest says.
             StorageError: the file system refused.
         """
         path = self._path(number)
         with files.storage_errors("write", path), trace.span("write copy", "stage", path.name):
             if self._is_small(number):
-                self._write_small(number, path, data)
+                self._write_whole(number, path, data)
+            elif self._comes_at_once(number, begin, data):
+                try:
+                    self._write_whole(number, path, data)
+                finally:
+                    self._at_once.discard(number)
             elif begun := self._unfinished(number):
                 self._write_range(begun, path, begin, data, is_cached=release is None)
                 self._count(len(data))
@@ -138,15 +148,15 @@ class Store:
             release()
 
     def _write_range(self, begun: _Begun, path: Path, begin: int, data: memoryview, *, is_cached: bool) -> None:
-        if not (begun.is_sparse and is_hole(data)):
+        if not (begun.is_sparse and writing.is_hole(data)):
             try:
-                write_range(path, begin, data, is_cached=is_cached)
+                writing.write_range(path, begin, data, is_cached=is_cached)
             except OSError:
                 begun.is_sparse = False  # a part of it may be written
                 raise
         begun.blocks.set(begin, begin + len(data))
         if begin + len(data) == begun.blocks.num_bytes:
-            begun.last_bytes = bytes(data[-PAGE_BYTES:])
+            begun.last_bytes = bytes(data[-writing.PAGE_BYTES :])
 
     def _count(self, num_bytes: int) -> None:
         with self._counting:
@@ -154,19 +164,32 @@ class Store:
             if self._report:
                 self._report(num_bytes)
 
-    def _write_small(self, number: int, path: Path, data: memoryview) -> None:
-        """Writes, verifies and names a whole small file; raises DigestError, StorageError, OSError."""
+    def _comes_at_once(self, number: int, begin: int, data: memoryview) -> bool:
+        """Returns whether a span is a whole file of which nothing is here; no other thread begins it then."""
+        file = self.listed[number]
+        with self._lock:
+            if begin or len(data) != file.num_bytes or len(data) > writing.ONCE_BYTES or not self._is_absent(number):
+                return False
+            self._at_once.add(number)
+            return True
+
+    def _is_absent(self, number: int) -> bool:
+        """Returns whether nothing of a file is here, and nobody writes it; the caller holds the lock."""
+        if number in self._finished or number in self._begun or number in self._at_once:
+            return False
+        return not (self._has_residue and os.path.lexists(self._path(number)))
+
+    def _write_whole(self, number: int, path: Path, data: memoryview) -> None:
+        """Verifies, writes and names a whole file; raises DigestError, StorageError, OSError."""
         if self.is_finished(number):
             return
         file = self.listed[number]
         running = files.new_hash(algorithm := file.digest.partition(":")[0])
         running.update(data)
         self._check(number, f"{algorithm}:{running.hexdigest()}")
-        with self._made(path, file) as descriptor:
-            files.write_all(descriptor, 0, data)
-            files.sync_written(descriptor)
-            files.check_length(path, descriptor, file.num_bytes)
-        self._name(number)
+        with writing.made(path, file, self._create) as descriptor:
+            writing.write_new(path, descriptor, data, reads_end=not self._is_small(number))
+        self._name(number, path)
         self._count(file.num_bytes)
 
     def _check(self, number: int, found: str) -> None:
@@ -178,7 +201,7 @@ class Store:
 
     def clear(self, number: int, spans: Sequence[Span]) -> None:
         """Notes that spans are not there, unless the file is finished, and so verified."""
-        if not self._is_small(number) and (begun := self._unfinished(number)):
+        if not self._is_small(number) and (begun := self._unfinished(number, begins=False)):
             begun.is_sparse = False
             for begin, end in spans:
                 begun.blocks.clear(begin, end)
@@ -189,8 +212,8 @@ class Store:
         """Returns whether all bytes of a file are there."""
         if self._is_small(number):
             return number in self._finished or not self.listed[number].num_bytes
-        begun = self._unfinished(number)
-        return begun is None or begun.blocks.is_whole
+        begun = self._unfinished(number, begins=False)
+        return begun.blocks.is_whole if begun else number in self._finished
 
     def finish(self, number: int) -> None:
         """Compares the digest of a whole file, and gives it its final name.
@@ -205,23 +228,23 @@ class Store:
             file, path = self.listed[number], self._path(number)
             self._check(number, begun.digest.whole())
             try:
-                with files.storage_errors("sync", path), opened(path, os.O_RDONLY) as descriptor:
+                with files.storage_errors("sync", path), writing.opened(path, os.O_RDONLY) as descriptor:
                     world.fsync(descriptor)
-                    check_last(path, descriptor, file.num_bytes, begun.last_bytes)
+                    writing.check_last(path, descriptor, file.num_bytes, begun.last_bytes)
             except StorageError:  # its pages count as clean now, so a second sync would bring nothing to the disk
                 self.clear(number, [(0, file.num_bytes)])
                 raise
-            self._name(number)
+            self._name(number, path)
             begun.blocks.close()
             self._live.blocks(file).unlink(missing_ok=True)
 
-    def _name(self, number: int) -> None:
+    def _name(self, number: int, path: Path) -> None:
         """Gives a file its final name, and others access to it; raises StorageError."""
-        file, path = self.listed[number], self._path(number)
-        final, access = self._live.staged.path / file.name, self._access(file)
+        file = self.listed[number]
+        final, access = self._final / file.name, self._access(file)
         with files.storage_errors("publish", final):
             access.give_file(path)
-            with_folder(final, lambda: world.replace(path, final))
+            writing.with_folder(final, lambda: world.replace(path, final))
         with self._lock:
             self._finished.add(number)
             self._finished_bytes += file.num_bytes
@@ -233,10 +256,10 @@ class Store:
         path = self._path(number)
         with files.storage_errors("read", path):
             if number not in self._finished:
-                with suppress(FileNotFoundError), opened(path, os.O_RDONLY) as descriptor:  # finished just now
+                with suppress(FileNotFoundError), writing.opened(path, os.O_RDONLY) as descriptor:  # finished just now
                     yield descriptor
                     return
-            with opened(self._live.staged.path / self.listed[number].name, os.O_RDONLY) as descriptor:
+            with writing.opened(self._final / self.listed[number].name, os.O_RDONLY) as descriptor:
                 yield descriptor
 
     def close(self) -> None:
@@ -254,45 +277,18 @@ class Store:
         algorithm = self.listed[number].digest.partition(":")[0]
         return RunningDigest(self._path(number), blocks, algorithm, self._held)
 
-    def _unfinished(self, number: int) -> _Begun | None:
-        """Returns a file, made or gone on with at the first use; None if it is finished."""
+    def _unfinished(self, number: int, *, begins: bool = True) -> _Begun | None:
+        """Returns a file, gone on with, or made if that `begins` it; None if it is finished or absent."""
         with self._lock:
-            if number in self._finished:
+            if number in self._finished or number in self._at_once or (not begins and self._is_absent(number)):
                 return None
             if number not in self._begun:
                 try:
-                    blocks, is_new = self._begin(number)
+                    file = self.listed[number]
+                    blocks, is_new = writing.begin(self._path(number), self._live.blocks(file), file, self._create)
                     self._begun[number] = _Begun(blocks, self._digest(number, blocks), is_new)
                 except StorageError as error:
                     if error.errno in FULL:
                         raise FullError(error.errno, error.strerror) from error
                     raise
             return self._begun[number]
-
-    def _begin(self, number: int) -> tuple[Blocks, bool]:
-        """Returns the blocks of a file, and whether it is new."""
-        file, path, bits = self.listed[number], self._path(number), self._live.blocks(self.listed[number])
-        with files.storage_errors("create", path):
-            if path.is_file() and path.stat().st_size == file.num_bytes and not path.is_symlink():
-                with suppress(StorageError):
-                    return Blocks.open(bits, file.num_bytes, is_writable=True), False
-            path.unlink(missing_ok=True)
-            aside = path.with_name(f"{path.name}.new")
-            with self._made(aside, file) as descriptor:
-                os.ftruncate(descriptor, file.num_bytes)
-            blocks = Blocks.create(bits, file.num_bytes)
-            try:
-                world.replace(aside, path)  # readers see it with its size and its blocks
-            except OSError:
-                blocks.close()
-                raise
-            return blocks, True
-
-    def _made(self, path: Path, file: File) -> AbstractContextManager[int]:
-        """Returns an empty file that is open, made or emptied; raises StorageError, OSError."""
-        if self._create is None:
-            return with_folder(path, lambda: opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
-        if not path.is_file():
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._create(path, file)
-        return opened(path, os.O_WRONLY | os.O_TRUNC)

@@ -11,16 +11,21 @@ import errno
 import mmap
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
+from dlio.dataset.manifest import File
 from dlio.errors import StorageError
 from dlio.io import files, world
+from dlio.stage.copies.blocks import Blocks
 
 MOST_BYTES = 4 << 20  # of a piece
+ONCE_BYTES = 1 << 20  # of a file that is written at once: of a larger one, the page cache costs more than its blocks
 PAGE_BYTES = mmap.PAGESIZE
 T = TypeVar("T")
+#: Makes an unfinished file before its first byte.
+Create = Callable[[Path, File], None]
 
 
 class Buffers:
@@ -65,6 +70,62 @@ def _write_past_cache(path: Path, begin: int, data: memoryview) -> bool:
             raise
         return False
     return True
+
+
+def begin(path: Path, bits: Path, file: File, create: Create | None) -> tuple[Blocks, bool]:
+    """Returns the blocks of an unfinished file, which is gone on with or made, and whether it is new.
+
+    Raises:
+        StorageError: the file system refused.
+    """
+    with files.storage_errors("create", path):
+        if path.is_file() and path.stat().st_size == file.num_bytes and not path.is_symlink():
+            with suppress(StorageError):
+                return Blocks.open(bits, file.num_bytes, is_writable=True), False
+        path.unlink(missing_ok=True)
+        aside = path.with_name(f"{path.name}.new")
+        with made(aside, file, create) as descriptor:
+            os.ftruncate(descriptor, file.num_bytes)
+        blocks = Blocks.create(bits, file.num_bytes)
+        try:
+            world.replace(aside, path)  # readers see it with its size and its blocks
+        except OSError:
+            blocks.close()
+            raise
+        return blocks, True
+
+
+def made(path: Path, file: File, create: Create | None) -> AbstractContextManager[int]:
+    """Returns an empty file that is open, made or emptied; raises StorageError, OSError."""
+    if create is None:
+        return with_folder(path, lambda: opened(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC))
+    if not path.is_file():
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        create(path, file)
+    return opened(path, os.O_RDWR | os.O_TRUNC)
+
+
+def write_new(path: Path, descriptor: int, data: memoryview, *, reads_end: bool) -> None:
+    """Writes all of a new file, zeros as a hole, and waits until it is on the disk.
+
+    Args:
+        path, descriptor: the file, which is empty.
+        data: its content.
+        reads_end: also compares its end with what is on the disk.
+
+    Raises:
+        StorageError: the file system has lost a part of it.
+        OSError: the file system refused.
+    """
+    if data and is_hole(data):
+        os.ftruncate(descriptor, len(data))
+    else:
+        files.write_all(descriptor, 0, data)
+    files.sync_written(descriptor)
+    if reads_end:
+        check_last(path, descriptor, len(data), bytes(data[-PAGE_BYTES:]))
+    else:
+        files.check_length(path, descriptor, len(data))
 
 
 def opened(path: Path, flags: int) -> AbstractContextManager[int]:

@@ -14,8 +14,7 @@ from dlio.io import world
 from dlio.io.threads import started_up_to
 from dlio.stage.meeting.meeting import Peer
 from dlio.stage.protocol import tcp
-from dlio.stage.protocol.connection import Connection, RefusedError, node_client
-from dlio.stage.protocol.pool import ConnectionPool
+from dlio.stage.protocol.connection import Connection, ConnectionPool, RefusedError, node_client
 from dlio.stage.protocol.tcp import TcpListener
 from dlio.stage.protocol.wire import MAX_STAT, SILENCE_SECONDS, Op, Request
 

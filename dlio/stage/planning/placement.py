@@ -1,10 +1,17 @@
-"""Placement: which node holds which shard; pure."""
+"""Placement: which node holds which shard, reads it from the source, and keeps it; pure.
+
+The owner of a shard is the first node that it is placed on. The shards of lost nodes go to others by probing: a shard
+asks one pseudo-random node after the other, until one is there. So when a node is lost, only its shards move, and when
+it comes back, only these return.
+"""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+import zlib
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate, chain, zip_longest
 
 import numpy as np
 
@@ -12,6 +19,7 @@ from dlio.dataset.manifest import File, Manifest, Shard
 from dlio.errors import UsageError
 
 BLOCK_BYTES = 4 << 20  # copied, and passed from node to node, at a time
+_PROBES = 64  # for an owner; then any node that is there, so that one node of thousands is found, too
 
 
 def assign(sizes: Sequence[int], num_nodes: int, copies: int = 1) -> list[tuple[int, ...]]:
@@ -30,7 +38,7 @@ def assign(sizes: Sequence[int], num_nodes: int, copies: int = 1) -> list[tuple[
 
 
 def assign_first(sizes: Sequence[int], num_nodes: int) -> list[int]:
-    """Returns the first of the node ranks that `assign` gives each shard."""
+    """Returns the first of the node ranks that `assign` gives each shard, which reads it from the source."""
     held = list(range(num_nodes))  # each node's bytes times num_nodes, plus its rank: integers compare fastest
     all_sizes = np.array(sizes, dtype=np.int64)
     largest_first = np.argsort(-all_sizes, kind="stable")
@@ -75,3 +83,61 @@ def rotated(files: Sequence[File], share: float) -> list[File]:
     """Returns the files in order, rotated to begin at `share` (from 0 to below 1) of their number."""
     start = int(share * len(files))
     return [*files[start:], *files[:start]]
+
+
+def owner_now(shard: int, owner: int, num_nodes: int, lost: Container[int]) -> int:
+    """Returns the node that reads a shard while some nodes are lost.
+
+    Args:
+        shard: its number.
+        owner: the node that `assign_first` gives.
+        num_nodes: of the job; if all are lost, the owner stays.
+        lost: the nodes that are not there; looked up quickly.
+    """
+    node = owner
+    for probe in range(_PROBES):
+        if node not in lost:
+            return node
+        node = zlib.crc32(b"%d %d" % (shard, probe)) % num_nodes
+    there = [node for node in range(num_nodes) if node not in lost]
+    return there[zlib.crc32(b"%d" % shard) % len(there)] if there else owner
+
+
+def first_files(manifest: Manifest) -> list[int]:
+    """Returns the number of the first file of each shard, then the number of all files."""
+    return list(accumulate((len(shard.files) for shard in manifest.shards), initial=0))
+
+
+def small_files(files: Sequence[File]) -> list[int]:
+    """Returns the positions of all files of a shard but its largest, which every node needs to open the shard."""
+    largest = max(range(len(files)), key=lambda position: files[position].num_bytes)
+    return [position for position in range(len(files)) if position != largest]
+
+
+def kept_shards(sizes: Sequence[int], owner_of: Sequence[int], node: int, num_nodes: int, room: int) -> list[int]:
+    """Returns the shards that a node keeps within this size: its own first, then others.
+
+    The others begin at the node's share of the shards, so that the caches of all nodes together hold as much as they
+    can. Nothing is ever put out for something else: an epoch that reads each shard once gains nothing by that.
+    """
+    kept = []
+    for shard in order_alone(owner_of, node, num_nodes):
+        if sizes[shard] <= room:
+            kept.append(shard)
+            room -= sizes[shard]
+    return kept
+
+
+def order_alone(owner_of: Sequence[int], node: int, num_nodes: int) -> list[int]:
+    """Returns all shards in the order in which a node fetches them unless a loader has sent another: its own first."""
+    is_own = np.array(owner_of, dtype=np.int64) == node
+    others = np.flatnonzero(~is_own)
+    start = node * len(others) // num_nodes
+    order: list[int] = np.concatenate([np.flatnonzero(is_own), others[start:], others[:start]]).tolist()
+    return order
+
+
+def interleaved(orders: Iterable[Sequence[int]], rest: Sequence[int]) -> list[int]:
+    """Returns shards in the order of their first use by any rank, the ranks in turn, and then the rest."""
+    told: Iterator[int | None] = chain.from_iterable(zip_longest(*orders))
+    return list(dict.fromkeys(shard for shard in chain(told, rest) if shard is not None))

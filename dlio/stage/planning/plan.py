@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from dlio.cached import cached_property
 from dlio.dataset.manifest import File, Manifest
 from dlio.stage.job import all_files
-from dlio.stage.planning.owners import (
+from dlio.stage.planning.placement import (
+    assign_first,
     first_files,
     interleaved,
     kept_shards,
     order_alone,
     owner_now,
-    owners,
     small_files,
 )
 
@@ -54,7 +54,7 @@ class Plan:
     @cached_property
     def owner_of(self) -> list[int]:
         """The node of each shard that reads it from the source, if no node is lost."""
-        return owners(self._sizes, self.num_nodes)
+        return assign_first(self._sizes, self.num_nodes)
 
     @cached_property
     def kept_shards(self) -> list[int]:

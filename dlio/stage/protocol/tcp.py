@@ -16,7 +16,7 @@ import os
 
 from dlio.errors import StorageError
 from dlio.io import limits, world
-from dlio.io.world.address import INTERFACE
+from dlio.io.world.own_address import INTERFACE
 from dlio.stage.protocol import wire
 from dlio.stage.protocol.connection import CLIENT_BYTES, Connection, RefusedError, exchange, is_node, persist
 

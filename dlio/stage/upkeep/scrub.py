@@ -1,14 +1,16 @@
 """Scrubbing: checks all staged copies of a node for damage, as a cron job does, and repairs them.
 
 The time of a copy's marker and its leases show its use. Scrubbing touches neither, so the order of eviction stays. A
-copy is claimed only while it is repaired.
+copy is claimed only while it is repaired. A process that scrubs steps back behind all others.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import math
 import os
+import platform
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -30,6 +32,9 @@ from dlio.stage.upkeep.repair import files_here, manifest_at_rest, manifest_of, 
 
 _LEAST_RATE = 4 << 20  # bytes per second, one block: a disk that others use gives more
 _PASSES = 4  # a repair reads a file, its source, writes it, and reads it again
+_NICEST = 19
+_IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "riscv64": 30, "ppc64le": 273}  # asm/unistd.h
+_OF_PROCESS, _IDLE = 1, 3 << 13  # IOPRIO_WHO_PROCESS; IOPRIO_CLASS_IDLE, see ioprio_set(2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,3 +208,11 @@ def _mended(folder: StagedFolder, manifest: Manifest, found: Scrubbed, source: s
     except DlioError as error:
         return replace(found, problem=error.text)
     return replace(found, repaired=done.repaired, not_repaired=done.not_repaired)
+
+
+def step_back() -> None:
+    """Gives this process and its children the lowest priority for good, as far as the system allows."""
+    os.nice(_NICEST)
+    number = _IOPRIO_SET.get(platform.machine())
+    if number is not None:
+        ctypes.CDLL(None).syscall(number, _OF_PROCESS, 0, _IDLE)  # a kernel without it answers ENOSYS

@@ -14,7 +14,7 @@ from dlio.cluster import liveness
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError
 from dlio.io import world
-from dlio.io.world.address import INTERFACE
+from dlio.io.world.own_address import INTERFACE
 from dlio.stage.copies.ownership import open_for_us
 from dlio.stage.engine.node import Node
 from dlio.stage.meeting import introduced

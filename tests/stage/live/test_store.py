@@ -39,8 +39,9 @@ def store_in(live: LiveFolder, file: File = FILE) -> Store:
 
 
 def filled(live: LiveFolder, data: bytes = DATA) -> Store:
-    """Returns a store to which all bytes of the file were written."""
+    """Returns a store to which all bytes of the file were written, a part of which a reader has asked for."""
     store = store_in(live)
+    store.missing(0, [(0, 0)])
     store.write(0, 0, memoryview(data))
     return store
 
@@ -111,6 +112,48 @@ def test_what_is_fetched_again_counts_for_the_digest_instead(live: LiveFolder) -
     assert (live.staged.path / FILE.name).read_bytes() == DATA
 
 
+def test_a_file_that_comes_as_one_piece_has_no_blocks(live: LiveFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = store_in(live)
+    assert store.missing(0, [(0, 1)], begins=False) == [(0, FILE.num_bytes)]
+    assert [*(live.path / FILES).iterdir()] == [] and not store.is_whole(0)
+    disk = synced.watched(monkeypatch)
+    store.write(0, 0, memoryview(DATA))
+    assert disk.named == [(live.staged.path / FILE.name, True)]
+    assert store.is_finished(0) and store.is_whole(0) and store.missing(0, [(0, 1)]) == []
+    assert (live.staged.path / FILE.name).read_bytes() == DATA and [*(live.path / FILES).iterdir()] == []
+
+
+@pytest.mark.parametrize("data", [bytes(len(DATA)), DATA[:-1] + b"!"], ids=["zeros", "another end"])
+def test_a_file_that_comes_as_one_piece_with_another_digest_gets_no_name(live: LiveFolder, data: bytes) -> None:
+    store = store_in(live)
+    with pytest.raises(DigestError, match="source is damaged"):
+        store.write(0, 0, memoryview(data))
+    assert not (live.staged.path / FILE.name).exists() and not store.is_finished(0) and not store.is_whole(0)
+    store.write(0, 0, memoryview(DATA))
+    assert (live.staged.path / FILE.name).read_bytes() == DATA
+
+
+def test_what_a_dead_agent_has_left_is_gone_on_with_before_a_reader_comes(live: LiveFolder) -> None:
+    store_in(live).write(0, 0, memoryview(DATA)[:BLOCK_BYTES])
+    store = store_in(live)
+    assert store.missing(0, [(0, FILE.num_bytes)], begins=False) == [(BLOCK_BYTES, FILE.num_bytes)]
+
+
+def test_a_reader_that_comes_while_a_file_is_written_at_once_waits_for_all_of_it(
+    live: LiveFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, seen = store_in(live), []
+    fsync = os.fsync
+
+    def looked_at(descriptor: int) -> None:
+        seen.append(store.missing(0, [(0, 1)]))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", looked_at)
+    store.write(0, 0, memoryview(DATA))
+    assert seen == [[(0, FILE.num_bytes)]] and store.missing(0, [(0, 1)]) == []
+
+
 def test_a_small_file_replaces_what_a_dead_agent_has_left(live: LiveFolder) -> None:
     small = File("small", 5, files.digest_bytes(b"small"))
     live.unfinished(small).write_bytes(b"another, longer one")
@@ -175,6 +218,7 @@ def test_the_live_folder_is_this_users_alone_whatever_was_there(live: LiveFolder
 def test_zeros_replace_wrong_bytes_that_are_fetched_again(live: LiveFolder, by: str) -> None:
     zeros = File("zeros", len(DATA), files.digest_bytes(bytes(len(DATA))))
     store = store_in(live, zeros)
+    store.missing(0, [(0, 0)])
     store.write(0, 0, memoryview(DATA))
     store.clear(0, [(0, len(DATA))])
     if by == "the next agent":

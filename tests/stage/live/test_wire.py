@@ -21,8 +21,7 @@ from dlio.stage.engine import server
 from dlio.stage.engine.node import Node
 from dlio.stage.meeting.meeting import Peer
 from dlio.stage.protocol import wire
-from dlio.stage.protocol.connection import Connection, node_client
-from dlio.stage.protocol.pool import ConnectionPool
+from dlio.stage.protocol.connection import Connection, ConnectionPool, node_client
 from dlio.stage.protocol.tcp import TcpListener
 from dlio.stage.protocol.wire import Op, Origin, Request, Status, WireError
 from tests.helpers.live import (

@@ -1,0 +1,60 @@
+"""What is measured: a workload with a number of ranks and accelerators, and each loader in turns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.mlperf_storage.workloads import WORKLOADS, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One group of rows.
+
+    Attributes:
+        name: of the workload.
+        ranks: processes.
+        accelerators: that each rank emulates: a step takes this part of its time.
+        threads: of a rank's reader; None for the workload's.
+        decode: pixels of a side; None for records as they are stored.
+        is_cold: whether the page cache is dropped before each run.
+    """
+
+    name: str
+    ranks: int = 1
+    accelerators: int = 1
+    threads: int | None = None
+    decode: int | None = None
+    is_cold: bool = False
+
+    @property
+    def workload(self) -> Workload:
+        """The workload itself."""
+        return WORKLOADS[self.name]
+
+    @property
+    def emulated(self) -> str:
+        """The accelerators of all ranks."""
+        threads = f", {self.threads} threads" if self.threads else ""
+        return f"{self.ranks * self.accelerators} {self.workload.accelerator}{threads}"
+
+    def words(self, own: list[str]) -> list[str]:
+        """Returns the configuration, given that of the workload."""
+        return [*own, f"++workload.reader.read_threads={self.threads}"] if self.threads is not None else own
+
+
+#: The figures of docs/performance.md, the most wanted first.
+FIGURES = [
+    Case("retinanet"),
+    Case("resnet50"),
+    Case("retinanet", accelerators=32, threads=2),
+    Case("retinanet", accelerators=24, threads=2),
+    Case("resnet50", accelerators=12),
+    Case("retinanet", decode=800, threads=2),
+    Case("cosmoflow"),
+    Case("unet3d"),
+    Case("flux", accelerators=4),
+    Case("retinanet", ranks=2),
+    Case("retinanet", is_cold=True),
+    Case("retinanet", ranks=4),
+]
