@@ -45,6 +45,9 @@ class SlowSource(mfusepy.Operations):  # type: ignore[misc]
     def readdir(self, path: str, info: Any) -> list[str]:
         return [".", "..", *(entry.name for entry in os.scandir(self.path(path)))]
 
+    def readlink(self, path: str) -> str:
+        return os.readlink(self.path(path))  # noqa: PTH115  of text
+
     def open(self, path: str, info: Any) -> int:
         info.fh = os.open(self.path(path), os.O_RDONLY)
         info.direct_io = 1  # no page cache: every reader's reads come here, as those of many nodes would

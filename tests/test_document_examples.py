@@ -25,6 +25,7 @@ RUN = [
     "how-to/python",
     "how-to/sets",
     "how-to/in-place",
+    "how-to/any-file",
     "how-to/odd-images",
     "how-to/coming-from",
     "how-to/files",

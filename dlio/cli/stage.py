@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from dlio.cli.output import complain, print_report, say
 from dlio.cli.parser import Verbs, add_verb
 from dlio.cli.progress import Progress, terminable
 from dlio.cluster.topology import Topology
+from dlio.dataset.location import TREE
 from dlio.dataset.manifest import Manifest
 from dlio.errors import EXIT_DONE, ManifestError, StorageError, UsageError
 from dlio.io.filesystems import FileSystem
@@ -28,7 +29,7 @@ from dlio.stage.copies.node_cache import copies
 from dlio.stage.job import Listeners, NodeProgress, Options
 from dlio.stage.meeting import mpi
 from dlio.stage.run import StageSummary, run
-from dlio.stage.transfer.source import source_of
+from dlio.stage.transfer.tree import anything
 from dlio.stage.upkeep.as_owner import DEADLINE_SECONDS, become_user_of_job
 from dlio.stage.upkeep.clean import clean as remove
 from dlio.urls import shown
@@ -41,6 +42,7 @@ def add_verbs(verbs: Verbs) -> None:
             verbs,
             stage,
             "stage packed /local",
+            "stage env.sqsh /local",
             "stage packed --background",
             "stage packed /lustre/scratch --strategy stripe --stripe-count 8",
             page="start.md",
@@ -51,7 +53,7 @@ def add_verbs(verbs: Verbs) -> None:
 
 def _stage_options(verb: argparse.ArgumentParser) -> None:
     verb.set_defaults(resumes=True)
-    verb.add_argument("dataset", metavar="DATASET", help=OF_DATASET)
+    verb.add_argument("dataset", metavar="DATASET", help=f"{OF_DATASET}, or any other file or folder")
     where = "a folder on node-local storage, or on a shared file system to be striped (default: the first with room)"
     verb.add_argument("dest", metavar="DEST", nargs="?", type=local_path, help=where)
     verb.add_argument("--allow-shared", action="store_true", help="accept a DEST that other machines see too")
@@ -101,8 +103,9 @@ def choice_options(parser: argparse.ArgumentParser, purpose: str) -> None:
 def stage(args: argparse.Namespace) -> int:
     """Copies the packed data set DATASET to DEST, on each node once; every process of a job may call it.
 
-    A copy that exists already is found at once. The last line printed is the folder of the staged data set. With --json
-    one process of each node prints an object: its first, and any other that had to copy in its place.
+    Any other file or folder is copied too, with its modes, times and links: an image of a container, an environment,
+    weights. A copy that exists already is found at once. The last line printed is the path of the copy. With --json one
+    process of each node prints an object: its first, and any other that had to copy in its place.
     """
     if args.cache_size is not None and not args.background:
         raise UsageError("--cache-size goes with --background only: without it the whole part of a node is copied")
@@ -120,23 +123,28 @@ def stage(args: argparse.Namespace) -> int:
 def _begin(args: argparse.Namespace) -> int:
     """Starts the agent of this node, and prints the folder that it fills."""
     become_user_of_job()
+    source = anything(args.dataset)
     folder = ensure_agent(
         args.dataset,
         args.dest,
+        find=lambda _: source,
         strategy=args.strategy,
         options=_options(args),
         cache_bytes=args.cache_size,
         listeners=Listeners(partial(_say_dest, args)),
     )
+    path = str(replace(source.manifest, root=folder.path).path)
     if args.json:
-        return print_report(args, {"path": str(folder.path)})
-    say(args, str(folder.path))
+        return print_report(args, {"path": path})
+    say(args, path)
     return EXIT_DONE
 
 
 def _found(args: argparse.Namespace) -> list[dict[str, Any]]:
     try:
-        return status(source_of(args.dataset).manifest.content_id, args.dest)
+        manifest = anything(args.dataset).manifest
+        found = status(manifest.content_id, args.dest)
+        return [copy | {"path": str(replace(manifest, root=Path(copy["path"])).path)} for copy in found]
     except (ManifestError, StorageError):
         if found := status_from(args.dataset, args.dest):  # the copies name their source, which is gone
             return found
@@ -185,7 +193,7 @@ def _stage(args: argparse.Namespace, topology: Topology, *, watch: bool) -> int:
         leads = not topology.local_rank or summary.copied_bytes > 0
         return print_report(args, asdict(summary)) if leads else EXIT_DONE
     say(args, _in_one_line(summary, staged))
-    say(args, str(staged.root))
+    say(args, str(staged.path))
     return EXIT_DONE
 
 
@@ -196,9 +204,11 @@ def _say_dest(args: argparse.Namespace, dest: Path, system: FileSystem) -> None:
 def _in_one_line(summary: StageSummary, staged: Manifest) -> str:
     copied, rate = summary.copied_bytes, summary.copied_bytes / max(summary.seconds, 1e-9)
     by = f", by the rates of {summary.rates}" if summary.rates else ""
-    samples, shards = counted(staged.num_samples, "sample"), counted(len(staged.shards), "shard")
+    held = f"{counted(staged.num_samples, 'sample')} in {counted(len(staged.shards), 'shard')}"
+    if staged.format == TREE:
+        held = counted(sum(len(shard.files) for shard in staged.shards[1:]), "file")
     done = f"{format_size(copied)} copied in {summary.seconds:.2f} s, {format_size(rate)}/s"
-    return f"{summary.node}: {samples} in {shards}, {done if copied else 'already here'} ({summary.strategy}{by})"
+    return f"{summary.node}: {held}, {done if copied else 'already here'} ({summary.strategy}{by})"
 
 
 def _options(args: argparse.Namespace) -> Options:

@@ -9,7 +9,7 @@ from dlio.cli.options import OF_DATASET, path_or_url, seconds, size, workers_opt
 from dlio.cli.output import complain, print_report, say
 from dlio.cli.parser import Verbs, add_verb
 from dlio.cli.progress import Progress, terminable
-from dlio.dataset.location import folder_of
+from dlio.dataset.location import TREE, folder_of
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.dataset.remote import load
 from dlio.errors import EXIT_DONE, EXIT_SKIPPED, ManifestError, UsageError
@@ -124,7 +124,7 @@ def _verify(args: argparse.Namespace) -> int:
     print_report(
         args,
         {
-            "samples": num_samples,
+            **_held(manifest, num_samples),
             "bytes": sum(shard.num_bytes for shard in shards),
             **_part(manifest),
             **({"sealed": not damage} if args.seal else {}),
@@ -133,6 +133,13 @@ def _verify(args: argparse.Namespace) -> int:
         },
     )
     return EXIT_SKIPPED if damage else EXIT_DONE
+
+
+def _held(manifest: Manifest, num_samples: int) -> dict[str, int]:
+    """Returns the report's entry for how much was checked."""
+    if manifest.format == TREE:
+        return {"files": sum(len(shard.files) for shard in manifest.shards[1:])}
+    return {"samples": num_samples}
 
 
 def _counted(damage: list[Damage]) -> str:
@@ -161,7 +168,8 @@ def _strange_manifest(folder: StagedFolder | None) -> list[Damage]:
 
 
 def _repair(args: argparse.Namespace) -> int:
-    folder = staged_copy(folder_of(args.dataset))
+    given = folder_of(args.dataset)
+    folder = staged_copy(given) or staged_copy(given.parent)  # a folder that was staged as it is lies in its copy
     if folder is None:
         raise UsageError(
             f"{args.dataset} is not a staged copy (DEST/dlio/<content id>), and --repair repairs nothing else: "

@@ -12,6 +12,7 @@ from dlio.errors import UsageError
 from dlio.urls import REMOTE, is_url
 
 NAME = "manifest.jsonl"
+TREE, TREE_SUFFIX = "tree", ".tree"  # the format of files staged as they are, and how the name of their list ends
 STATS_NAME = ".dlio-stats.json"  # numbers that `dlio info --stats` has found
 _MOST_LOOKED_AT = 1000  # entries of a folder that holds no data set: it may hold all images
 _MOST_NAMED = 5

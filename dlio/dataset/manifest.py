@@ -14,7 +14,6 @@ and `jq` read both.
 from __future__ import annotations
 
 import errno
-import json
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
@@ -26,13 +25,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec.structs import astuple
 
 from dlio.cached import cached_property
 from dlio.dataset import json_lines, seal
-from dlio.dataset.location import NAME, folder_of, named_in, shards_in, unpacked
+from dlio.dataset.location import NAME, TREE, TREE_SUFFIX, folder_of, named_in, shards_in, unpacked
 from dlio.dataset.schema import Schema
-from dlio.dataset.shard import Count, CropReady, DecodeReady, File, Part, Shard, checked, whole_number
+from dlio.dataset.shard import Count, CropReady, DecodeReady, File, Part, Shard, checked, content_id, whole_number
 from dlio.errors import DataError, ManifestError, StorageError
 from dlio.io import files
 from dlio.io.sizes import counted, format_size
@@ -57,8 +55,6 @@ __all__ = [
 
 PARTIAL_NAME = "manifest.jsonl.partial"
 VERSION = seal.VERSION
-_ID_VERSION = 1  # which content ids are over: a data set keeps its id
-_AT_ONCE = 1024  # shards turned into text: their values take ten times its size
 
 
 @dataclass(frozen=True, repr=False)
@@ -89,6 +85,13 @@ class Manifest:
 
     def __repr__(self) -> str:
         return f"<Manifest of {in_a_line(self)}>"
+
+    @property
+    def path(self) -> Path:
+        """The folder of the data set; of files that are staged as they are, the file or folder that was staged."""
+        if self.format != TREE or not self.shards:
+            return self.root
+        return self.root / self.shards[0].files[0].name.removesuffix(TREE_SUFFIX)
 
     @property
     def num_samples(self) -> int:
@@ -145,18 +148,12 @@ class Manifest:
         return shard, index - self.offsets[shard]
 
     @cached_property
-    @json_lines.uncollected()
     def content_id(self) -> str:
-        """Identifies the data set wherever it is staged: 32 hex digits over its schema and its files' digests."""
-        head = header(self) | {"dlio": _ID_VERSION, "origin": None, "shards": []}  # the origin does not change the data
-        before, _, after = json.dumps(head, sort_keys=True).encode().rpartition(b"[]")
-        running = files.new_hash(files.DEFAULT_DIGEST)
-        running.update(before + b"[")
-        for start in range(0, len(self.shards), _AT_ONCE):
-            text = json_lines.dense([_content(shard) for shard in self.shards[start : start + _AT_ONCE]])
-            running.update((b", " if start else b"") + text[1:-1])
-        running.update(b"]" + after)
-        return running.hexdigest()
+        """Identifies the data set wherever it is staged: 32 hex digits over its schema and its files' digests.
+
+        That of files that are staged as they are is over the list of them, since their digests are not known before.
+        """
+        return content_id(header(self), self.shards[:1] if self.format == TREE else self.shards)
 
     @classmethod
     def load(cls, root: str | Path) -> Manifest:
@@ -173,6 +170,8 @@ class Manifest:
         except StorageError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR):
                 raise
+        if path.parent.with_name(path.parent.name + TREE_SUFFIX).is_file() and path.parent.with_name(NAME).is_file():
+            return cls.load(path.parent.parent)  # a folder that was staged as it is
         is_partial = (path.parent / PARTIAL_NAME).exists()
         hint = "it is still being packed: run the same pack command again" if is_partial else ""
         hint = hint or named_in(path.parent) or shards_in(path.parent) or unpacked(path.parent)
@@ -243,12 +242,6 @@ def _made(head: dict[str, Any], lines: Iterable[bytes], path: Path) -> Manifest:
         return Manifest(str(head["format"]), schema, shards, dict(head["origin"]), path.parent, node)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, DataError) as error:
         raise json_lines.damaged(path, 1, error) from error
-
-
-def _content(shard: Shard) -> tuple[object, ...]:
-    entries = [*map(astuple, shard.files)]
-    part = () if shard.part is None else ((shard.part.num_records, shard.part.runs),)
-    return (shard.num_samples, entries, *part)
 
 
 def from_bytes(data: bytes, path: Path) -> Manifest:

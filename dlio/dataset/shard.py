@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Annotated, Self
@@ -12,7 +12,13 @@ from typing import Annotated, Self
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import astuple
 
+from dlio.dataset import json_lines
+from dlio.io import files
+
+_ID_VERSION = 1  # which content ids are over: a data set keeps its id
+_AT_ONCE = 1024  # shards turned into text: their values take ten times its size
 MAX_COUNT = 2**63 - 1  # samples and bytes are counted in int64
 TABLE_SUFFIX = ".samples.npz"  # of the table of samples, the last file
 _LETTERS = 1 << 17  # looked at together: arrays of a megabyte get new memory each time, which takes four times as long
@@ -147,6 +153,26 @@ class Shard(_Record, frozen=True, gc=False, omit_defaults=True):
     def to_json(self) -> object:
         """Returns the shard's line of the manifest."""
         return msgspec.to_builtins(self)
+
+
+@json_lines.uncollected()
+def content_id(header: Mapping[str, object], shards: Sequence[Shard]) -> str:
+    """Returns what names a data set wherever it is staged, over its manifest's first line and its files' digests."""
+    head = {**header, "dlio": _ID_VERSION, "origin": None, "shards": []}  # the origin does not change the data
+    before, _, after = json.dumps(head, sort_keys=True).encode().rpartition(b"[]")
+    running = files.new_hash(files.DEFAULT_DIGEST)
+    running.update(before + b"[")
+    for start in range(0, len(shards), _AT_ONCE):
+        text = json_lines.dense([_content(shard) for shard in shards[start : start + _AT_ONCE]])
+        running.update((b", " if start else b"") + text[1:-1])
+    running.update(b"]" + after)
+    return running.hexdigest()
+
+
+def _content(shard: Shard) -> tuple[object, ...]:
+    entries = [*map(astuple, shard.files)]
+    part = () if shard.part is None else ((shard.part.num_records, shard.part.runs),)
+    return (shard.num_samples, entries, *part)
 
 
 def checked(shards: Sequence[Shard], text: bytes) -> Sequence[Shard]:

@@ -10,7 +10,7 @@
     meeting/     how the nodes of a job find each other: by a folder that all see, or by MPI
     protocol/    requests, replies and connections
     client/      what loaders and `--status` ask an engine
-    transfer/    reading a data set from a folder or a URL
+    transfer/    reading a data set from a folder or a URL, or any other file or folder
     copies/      the staged copies of a node: their folders, leases and owners
     upkeep/      repair and removal of copies
 
@@ -54,11 +54,15 @@ def stage(
 ) -> Manifest:
     """Returns the manifest of the staged data set, which is copied first if it is not staged yet.
 
+    Any other file or folder is staged as it is, with its modes, times and links: an image, an environment, weights. The
+    copy is at the `path` of what is returned. It is copied again when a name, a size, a mode or a time has changed.
+
     Every process of a job may call it: one process of each node copies, and the others return when it has finished.
     Files that an interrupted run has finished are not copied again. Safe to call from threads.
 
     Args:
-        dataset: the folder of a packed data set, its URL (`s3://bucket/packed`, `https://...`), or its manifest.
+        dataset: the folder of a packed data set, its URL (`s3://bucket/packed`, `https://...`), or its manifest; or any
+            other file or folder.
         dest: a folder on node-local storage. The data set is copied to `dest/dlio/<content id>`, or to a folder below
             `dest/dlio-u<uid>` if the first belongs to another user than root. By default the first of the node's local
             folders that has the data set or room for it (dlio/stage/choose/destination.py).
@@ -75,9 +79,9 @@ def stage(
         report: called with the bytes written since the last call; from several threads, never at the same time.
 
     Raises:
-        UsageError: an unknown strategy or machine, a mode that lets others write, or a `dest` on a shared file system
-            or in the data set itself.
-        ManifestError: `dataset` holds no data set, or its manifest is damaged.
+        UsageError: an unknown strategy or machine, a mode that lets others write, a `dest` on a shared file system, or
+            in the data set itself, or a folder with a device, a socket or a pipe.
+        ManifestError: `dataset` does not exist, is still being packed, or its manifest is damaged.
         DigestError: a source file is damaged.
         StorageError: no room, no permission, an input/output error, a source that changes.
         MissingPackageError: a URL needs a package that is not installed.

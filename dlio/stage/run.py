@@ -12,6 +12,7 @@ from os import PathLike
 from pathlib import Path
 
 from dlio.cluster.topology import Topology
+from dlio.dataset.location import TREE
 from dlio.dataset.manifest import Manifest
 from dlio.errors import DlioError, StorageError, UsageError
 from dlio.io import trace
@@ -25,7 +26,8 @@ from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options, Ou
 from dlio.stage.meeting import mpi
 from dlio.stage.meeting.gathering import met
 from dlio.stage.strategies import AUTO, Strategy, load, needs_of
-from dlio.stage.transfer.source import StagingSource, source_of
+from dlio.stage.transfer.source import StagingSource
+from dlio.stage.transfer.tree import anything
 from dlio.stage.upkeep.clean import forsake
 
 _log = logging.getLogger(__name__)
@@ -36,7 +38,7 @@ class StageSummary:
     """The work of one process; its fields are the JSON that `dlio stage --json` prints.
 
     Attributes:
-        path: the staged data set.
+        path: the staged data set, file or folder.
         content_id: its content id.
         strategy: the name of the strategy carried out.
         node: this machine's host name.
@@ -77,7 +79,7 @@ def run(
     needs = needs_of(strategy)
     if options.mode is not None and options.mode & ~0o044 != 0o600:
         raise UsageError(f"mode {options.mode:o}: staged files can be 600, 640 or 644")
-    job = Job(source_of(dataset), Path(dest or "").absolute(), topology or Topology.from_env(), options, listeners)
+    job = Job(anything(dataset), Path(dest or "").absolute(), topology or Topology.from_env(), options, listeners)
     if dest is not None:
         learn_id(job.manifest, job.dest)
         return _carry_out(job, strategy, started)
@@ -119,14 +121,18 @@ def _carry_out(job: Job, strategy: str, started: float) -> tuple[Manifest, Stage
         rates = decision.rates
         strategy, job = decision.strategy, replace(job, options=replace(job.options, copies=decision.copies))
         _log.info("staging by %s: %s", strategy, decision.why)
+        check_job(job, strategy)
     chosen = load(strategy)
     if not chosen.NEEDS.exchange:
         mpi.agreed()
     with trace.span("stage", "stage", str(job.source)):
         outcome = _carried_out(chosen, job)
     remember(job.dest)
-    return outcome.manifest, StageSummary(
-        path=str(outcome.manifest.root),
+    staged = outcome.manifest
+    if staged.format == TREE:  # its digests were found meanwhile
+        staged = Manifest.load(staged.root)
+    return staged, StageSummary(
+        path=str(staged.path),
         content_id=job.manifest.content_id,
         strategy=strategy,
         node=socket.gethostname(),

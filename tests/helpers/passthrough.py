@@ -88,7 +88,7 @@ class Passthrough(mfusepy.Operations):  # type: ignore[misc]
 
     def open(self, path: str, info: Any) -> int:
         info.fh = os.open(self.first(path), (info.flags & (os.O_ACCMODE | os.O_TRUNC)))
-        info.direct_io = self.direct and not path.endswith(".blocks")  # which is mapped
+        info.direct_io = self.direct and "/files/.dlio/" not in path  # which is mapped
         info.keep_cache = not self.direct
         return 0
 

@@ -79,7 +79,7 @@ def test_what_a_crash_of_the_machine_left_is_not_believed(tmp_path: Path) -> Non
     child = Forked(lambda: stage_until(source, tmp_path / "local", tmp_path / "ready", 12 * MiB))
     wait_for(tmp_path / "ready")
     child.kill()
-    (begun,) = (tmp_path / "local").rglob("shard-*.bin")
+    (begun,) = (tmp_path / "local").glob("dlio/*/.dlio/live/files/shard-*.bin")
     begun.write_bytes(bytes(20 * MiB))
     staged, summary = run(source, tmp_path / "local", strategy="replicate")
     assert_staged(staged, source)

@@ -118,7 +118,7 @@ def test_unknown_strategy(dataset: Manifest, tmp_path: Path) -> None:
 
 def test_no_data_set(tmp_path: Path) -> None:
     with pytest.raises(ManifestError, match="does not exist"):
-        dlio.stage(tmp_path, tmp_path / "local")
+        dlio.stage(tmp_path / "none", tmp_path / "local")
 
 
 def test_same_size_but_other_content(dataset: Manifest, tmp_path: Path) -> None:

@@ -9,11 +9,13 @@ from functools import partial
 
 from dlio import formats
 from dlio.dataset.apart import files_here
+from dlio.dataset.location import TREE
 from dlio.dataset.manifest import File, Manifest, Shard
 from dlio.dataset.part_reader import PartReader, open_shard
 from dlio.dataset.reader import ShardReader
 from dlio.dataset.remote import blocks
 from dlio.dataset.schema import Sample
+from dlio.dataset.tree import differing
 from dlio.errors import CorruptRecordError, DigestError, DlioError, MissingError, SourceError, StorageError
 from dlio.executors import map_bounded, num_workers, processes
 from dlio.io import files
@@ -79,7 +81,8 @@ def verify(
         MissingPackageError: the format's own package is not installed.
         StorageError: this user may not read a file.
     """
-    formats.load(manifest.format)
+    if manifest.format != TREE:
+        formats.load(manifest.format)
     found: dict[str, list[Damage]] = {}
     header, count = replace(manifest, shards=()), min(num_workers(workers), max(1, len(manifest.shards_here)))
     rows = inside.rows([shard.name for shard in manifest.shards_here])
@@ -92,7 +95,12 @@ def verify(
                 found[shard.name] = damage
                 inside.finished(shard.name)
                 report(shard)
-    return [damage for shard in manifest.shards_here for damage in found[shard.name]]
+    damaged = [damage for shard in manifest.shards_here for damage in found[shard.name]]
+    if manifest.format == TREE and manifest.shards and not manifest.url and not found[manifest.shards[0].name]:
+        damaged += [
+            Damage("", str(manifest.root / name), problem) for name, problem in differing(manifest, manifest.root)
+        ]
+    return damaged
 
 
 def _groups(shards: Sequence[Shard], workers: int) -> Iterator[tuple[Shard, ...]]:
@@ -138,7 +146,8 @@ def check_shards(check: ShardCheck) -> list[tuple[Shard, list[Damage]]]:
 def _check_shard(check: ShardCheck, shard: Shard) -> list[Damage]:
     done = check.rows[shard.name].counts() if shard.name in check.rows else unseen()
     damaged, readable = _damaged_files(check, shard, done)
-    found = [*damaged, *(_damaged_records(check, shard, done) if readable else ())]
+    has_records = readable and check.header.format != TREE
+    found = [*damaged, *(_damaged_records(check, shard, done) if has_records else ())]
     return [replace(each, path=without_credentials(each.path)) for each in found]
 
 

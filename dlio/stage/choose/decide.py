@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from dlio.cluster.topology import Topology
+from dlio.dataset.location import TREE
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError, UsageError
 from dlio.io.filesystems import filesystem_of, memory_left
@@ -19,7 +20,7 @@ from dlio.stage.copies.ownership import folder_for_us
 from dlio.stage.job import Job, all_files
 from dlio.stage.meeting import mpi
 from dlio.stage.planning.cost import Cost, Machine, Volume
-from dlio.stage.strategies import load, needs_of, shared_names
+from dlio.stage.strategies import Needs, load, needs_of, shared_names
 
 _MEMORY_SHARE = 0.5  # what a file system in memory may take of the free memory: the training needs the other half
 
@@ -32,20 +33,33 @@ def check_job(job: Job, strategy: str) -> None:
     Raises:
         UsageError: it is refused, or no such strategy exists.
     """
-    if any(not shard.files[0].digest for shard in job.manifest.shards):
+    needs = needs_of(strategy)
+    if job.manifest.format == TREE:
+        _check_tree(job, strategy, needs)
+    elif any(not shard.files[0].digest for shard in job.manifest.shards):
         advice = "dlio index with --checksums and --overwrite reads each file once"
         raise UsageError(f"{job.manifest.root} was indexed without checksums, so no copy could be verified: {advice}")
-    if job.dest.resolve().is_relative_to(job.manifest.root.resolve()):
-        raise UsageError(f"{job.dest} lies in the data set {job.manifest.root} itself: stage to a folder outside it")
+    if job.dest.resolve().is_relative_to(job.manifest.path.resolve()):
+        what = "" if job.manifest.format == TREE else "the data set "
+        raise UsageError(f"{job.dest} lies in {what}{job.manifest.path} itself: stage to a folder outside it")
     for path in (job.dest, *job.dest.parents):
         if os.path.isfile(path):  # noqa: PTH113  whatever may not be looked at is no such file
             raise UsageError(f"{path} is a file: name a folder to stage to")
-    system, needs = filesystem_of(job.dest), needs_of(strategy)
+    system = filesystem_of(job.dest)
     if system.shared and not job.options.allow_shared and not (needs and needs.shared):
         raise UsageError(
             f"{job.dest} lies on {system}, which other machines see too: "
             f"give a node-local folder, choose the strategy {shared_names()}, or allow a shared one"
         )
+
+
+def _check_tree(job: Job, strategy: str, needs: Needs | None) -> None:
+    """Refuses what does not go with a file or folder that is staged as it is; raises UsageError."""
+    if needs and (needs.shared or needs.parts):
+        advice = "only data sets are striped or parted: choose replicate or broadcast, and a folder on each node"
+        raise UsageError(f"{job.manifest.path} cannot be staged by {strategy}: {advice}")
+    if job.options.mode is not None:
+        raise UsageError(f"{job.manifest.path} keeps its modes: leave out the mode {job.options.mode:o}")
 
 
 def decide(manifest: Manifest, dest: Path, topology: Topology, epochs: int = 0, machine_file: str = "") -> Cost:

@@ -21,7 +21,8 @@ from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options, al
 from dlio.stage.planning.cost import Cost, Machine, Volume, pays_after_epochs
 from dlio.stage.planning.striping import layouts_text
 from dlio.stage.strategies import AUTO, LayingOut, cost_of, load
-from dlio.stage.transfer.source import StagingSource, source_of
+from dlio.stage.transfer.source import StagingSource
+from dlio.stage.transfer.tree import anything
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Preview:
 
     Attributes:
         decision: the strategy and its predicted cost.
-        path: the folder of the staged data set on this node.
+        path: the staged data set, file or folder on this node.
         content_id: its content id.
         file_system: the file system of the destination.
         pays_after_epochs: after how many epochs staging has paid for itself; None for never.
@@ -65,7 +66,7 @@ def preview(
     Raises:
         DlioError: as `dlio.stage`.
     """
-    job = Job(source_of(dataset), Path(dest or "").absolute(), topology or Topology.from_env(), options, listeners)
+    job = Job(anything(dataset), Path(dest or "").absolute(), topology or Topology.from_env(), options, listeners)
     job = job if dest is not None else with_dest(job, strategy)
     check_job(job, strategy)
     machine = machine_of(job.manifest, job.dest, job.topology, options.machine)
@@ -78,10 +79,11 @@ def preview(
         room = f"{job.dest} has room for {machine.free_bytes:,} bytes, {decision.bytes_per_node:,} are needed"
         raise StorageError(errno.ENOSPC, f"{room} by {decision.strategy}: free some space or choose another folder")
     chosen = load(decision.strategy)
+    folder = folder_for_us(job.dest, chosen.copy_name(job), all_files(job.manifest))
     pays_after = pays_after_epochs(decision.seconds, job.manifest.num_bytes, machine)
     return Preview(
         decision,
-        str(folder_for_us(job.dest, chosen.copy_name(job), all_files(job.manifest)).path),
+        str(replace(job.manifest, root=folder.path).path),
         job.manifest.content_id,
         str(filesystem_of(job.dest)),
         round(pays_after, 1) if math.isfinite(pays_after) else None,

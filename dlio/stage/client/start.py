@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dlio.cluster.topology import Topology
+from dlio.dataset.location import TREE
 from dlio.dataset.manifest import Manifest
 from dlio.errors import LauncherError, UsageError
 from dlio.io import world
@@ -30,7 +32,8 @@ from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options
 from dlio.stage.planning.placement import partitioned
 from dlio.stage.planning.plan import Plan
 from dlio.stage.strategies import AUTO, load
-from dlio.stage.transfer.source import source_of
+from dlio.stage.transfer.source import StagingSource, source_of
+from dlio.stage.transfer.tree import anything
 
 STRATEGIES = ("replicate", "broadcast", "partition")
 _HEADSTART_SECONDS = 2.0
@@ -106,7 +109,7 @@ class Task:
             DlioError: the data set, the destination or the nodes do not allow it.
         """
         options = replace(NO_OPTIONS, copies=self.copies, mode=self.mode)
-        job = Job(source_of(self.dataset), self.dest, self.topology, options)
+        job = Job(anything(self.dataset), self.dest, self.topology, options)
         return job, *prepared(job, self.strategy)
 
 
@@ -147,6 +150,7 @@ def ensure_agent(
     dataset: str | os.PathLike[str],
     dest: str | os.PathLike[str] | None = None,
     *,
+    find: Callable[[str], StagingSource] = source_of,
     strategy: str = AUTO,
     topology: Topology | None = None,
     options: Options = NO_OPTIONS,
@@ -159,6 +163,7 @@ def ensure_agent(
 
     Args:
         dataset, dest, topology: as `dlio.stage`.
+        find: returns the source of `dataset`; by default that of a data set only.
         strategy: as `dlio.stage`; by default that of this job's agent that is here already, else replicate.
         options: of these the copies, the mode and whether a shared destination is accepted.
         cache_bytes: the most that this node keeps; by default as much as there is room.
@@ -168,12 +173,14 @@ def ensure_agent(
         DlioError: as `dlio.stage`, or the agent could not start.
     """
     name = os.fspath(dataset) if "://" in os.fspath(dataset) else os.path.abspath(dataset)  # noqa: PTH100
-    job = Job(source_of(name), Path(dest or "").absolute(), topology or Topology.from_env(), options, listeners)
+    job = Job(find(name), Path(dest or "").absolute(), topology or Topology.from_env(), options, listeners)
     if strategy == AUTO and (task := _under_way(job.manifest.content_id, dest)):
         dest, strategy, cache_bytes = task.dest, task.strategy, task.cache_bytes
         job = replace(job, dest=dest, options=replace(options, copies=task.copies, mode=task.mode))
     strategy = "replicate" if strategy == AUTO else strategy
     copy_name(job, strategy)
+    if cache_bytes is not None and job.manifest.format == TREE:
+        raise UsageError(f"{job.manifest.path} is copied as a whole: give no limit of what this node keeps")
     if dest is None:
         job = with_dest(job, strategy)
     check_job(job, strategy)

@@ -6,5 +6,5 @@ DEST/dlio/<copy>/.dlio/live/           while it is filled; this user's alone
     agent.json                         the agent's process; removed when it ends
     socket                             where it listens to the loaders of this node
     agent.log                          what it logged
-    files/<name>, files/<name>.blocks  a file that is not whole yet, and which of its blocks are
+    files/<name>, files/.dlio/<name>   a file that is not whole yet, and which of its blocks are
 """

@@ -25,7 +25,7 @@ class Access:
     group: int | None = None
     listing: int = 0o044
 
-    def give_file(self, path: Path) -> None:
+    def give_file(self, path: str | Path) -> None:
         """Sets the mode and group of a file of this user; drops the group's bits if the group cannot be set.
 
         Raises:
@@ -41,7 +41,7 @@ class Access:
         """
         self._give(path, 0o700 | (self.mode & 0o044) >> 2 | (self.mode & self.listing & 0o044))
 
-    def _give(self, path: Path, mode: int) -> None:
+    def _give(self, path: str | Path, mode: int) -> None:
         status = os.lstat(path)
         group = status.st_gid if self.group is None else self.group
         if mode & 0o070 and status.st_gid != group:
@@ -50,7 +50,7 @@ class Access:
             except PermissionError:  # this user is not in the group: it may read only if all may
                 mode &= ~0o070 | (mode & 0o007) << 3
         if stat.S_IMODE(status.st_mode) != mode:
-            path.chmod(mode)
+            os.chmod(path, mode)  # noqa: PTH101  of text, too
 
 
 PRIVATE = Access(0o600)
@@ -81,7 +81,7 @@ class FolderAccess:
             name = os.path.realpath(name)
         status = status or os.stat(name)  # noqa: PTH116  half the time of Path.stat
         bits = status.st_mode & self._let_in(name.rpartition("/")[0], status.st_gid)
-        if bits and _has_acl(name):
+        if bits and has_list(name):
             bits = 0
         return Access(0o600 | bits, status.st_gid)
 
@@ -97,7 +97,7 @@ class FolderAccess:
 
 def _without_list(folder: Path) -> os.stat_result:
     status = folder.stat()
-    return os.stat_result((status.st_mode & ~0o077, *status[1:])) if _has_acl(str(folder)) else status
+    return os.stat_result((status.st_mode & ~0o077, *status[1:])) if has_list(str(folder)) else status
 
 
 def _lets_in(folder: os.stat_result, group: int) -> bool:
@@ -105,7 +105,8 @@ def _lets_in(folder: os.stat_result, group: int) -> bool:
     return bool(folder.st_mode & (stat.S_IXGRP if folder.st_gid == group else stat.S_IXOTH))
 
 
-def _has_acl(path: str) -> bool:
+def has_list(path: str) -> bool:
+    """Returns whether a file or folder has an access control list."""
     try:
         return bool(os.getxattr(path, _ACL))
     except OSError:  # it has none, or the file system does not support them

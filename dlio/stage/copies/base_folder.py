@@ -24,7 +24,7 @@ MARKER = "copy.json"  # in CONTROL
 ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # a file or a link in its place is not dlio's either
 OWN = "dlio-u"
 OWN_NAME = re.compile(rf"{OWN}\d+")
-_MOST_LEVELS = 24  # of folders within a copy; `clean` removes 32, those of dlio included
+MOST_LEVELS = 24  # of folders within a copy; `clean` removes 32, those of dlio included
 _COPY = re.compile(r"(?P<content_id>[0-9a-f]{32})(?:\.(?P<node>\d{1,7})of(?P<nodes>\d{1,7})x(?P<copies>\d{1,7}))?")
 
 
@@ -143,5 +143,5 @@ def check_names(manifest: Manifest) -> None:
     if reserved or len(set(names)) < len(names):
         name = reserved[0] if reserved else Counter(names).most_common(1)[0][0]
         raise ManifestError(f"{manifest.root / NAME}: the file name {name!r} is reserved or listed twice")
-    if deep := [name for name in names if len(name) > 2 * _MOST_LEVELS and name.count("/") > _MOST_LEVELS]:
-        raise ManifestError(f"{manifest.root / NAME}: {deep[0]} lies deeper than {_MOST_LEVELS} folders")
+    if deep := [name for name in names if len(name) > 2 * MOST_LEVELS and name.count("/") > MOST_LEVELS]:
+        raise ManifestError(f"{manifest.root / NAME}: {deep[0]} lies deeper than {MOST_LEVELS} folders")

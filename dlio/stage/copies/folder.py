@@ -34,6 +34,8 @@ from dlio.io.open_folder import Below, OpenFolder, TakenError
 from dlio.io.threads import in_threads
 from dlio.stage.copies.access import Access, without_lists
 from dlio.stage.copies.base_folder import CACHE, CLAIMS, CONTROL, MARKER, is_closed, is_own, marker_of, open_cache
+from dlio.stage.copies.learned import Learned
+from dlio.stage.copies.restoring import restore
 
 ASIDE = "aside"
 LIVE = "live"
@@ -205,13 +207,14 @@ class StagedFolder:
         """Syncs the files' names to the disk, then publishes the manifest.
 
         Args:
-            manifest: of the copy.
+            manifest: of the copy; digests that it lacks are those found while the files were copied.
             names: of its files.
             access: who may read the manifest and enter the folders.
 
         Raises:
             StorageError: the file system refused.
         """
+        manifest = Learned(self.path).applied(manifest)
         for folder in self._folders(names):
             files.sync_folder(folder)
         last = self.path / CONTROL / NAME
@@ -220,6 +223,7 @@ class StagedFolder:
         files.publish(manifest.save(self._aside), last)
         shutil.rmtree(self.path / CONTROL / ASIDE, ignore_errors=True)
         self._give([last, self.marker], names, access)
+        restore(manifest, self.path)
         files.publish(last, self.path / NAME)
 
     def access(self) -> Access:

@@ -27,7 +27,7 @@ from dlio.stage.copies.base_folder import CONTROL
 from dlio.stage.copies.blocks import Blocks
 from dlio.stage.copies.folder import LIVE, StagedFolder
 
-AGENT, SOCKET, TASK, LOG, FILES, BLOCKS = "agent.json", "socket", "task.json", "agent.log", "files", ".blocks"
+AGENT, SOCKET, TASK, LOG, FILES = "agent.json", "socket", "task.json", "agent.log", "files"
 SMALL_BYTES = 64 << 10  # of a file that comes as one piece, has no blocks, and is read when it has its final name
 _VERSION = 2
 _log = logging.getLogger(__name__)
@@ -79,8 +79,12 @@ class LiveFolder:
         return self.path / FILES / file.name
 
     def blocks(self, file: File) -> Path:
-        """Returns the path of the bits of an unfinished file."""
-        return self.path / FILES / (file.name + BLOCKS)
+        """Returns the path of the bits of an unfinished file: in a folder whose name no file's path begins with."""
+        return self.path / FILES / CONTROL / file.name
+
+    def new(self, number: int) -> Path:
+        """Returns the path of a file that is made, until it has its length: it is in no other file's way."""
+        return self.path / FILES / CONTROL / CONTROL / str(number)
 
     def present_bytes(self, listed: Sequence[File]) -> int:
         """Returns how many bytes of the files are here, finished or not."""
@@ -89,11 +93,11 @@ class LiveFolder:
 
     def begun(self, lacking: Sequence[File]) -> int:
         """Returns how many bytes are here of files that have no final name."""
-        total, folder = 0, self.path / FILES
-        if not folder.is_dir() or not any(folder.iterdir()):
+        total = 0
+        if not (self.path / FILES / CONTROL).is_dir():
             return 0
         for file in lacking:
-            if file.num_bytes > SMALL_BYTES and (bits := folder / (file.name + BLOCKS)).exists():
+            if file.num_bytes > SMALL_BYTES and (bits := self.blocks(file)).exists():
                 with suppress(StorageError):
                     total += Blocks.open(bits, file.num_bytes).present_bytes
         return total

@@ -132,6 +132,7 @@ def _filled(task: Task, job: Job, plan: Plan, folder: StagedFolder, claims: Clai
         say("ready")
         if not is_complete:
             node.until_complete()
+            node.agree()
             folder.finish(node.plan.manifest, node.kept_names, job.access(None))
             node.publish()
     except BaseException:

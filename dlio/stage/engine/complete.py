@@ -195,6 +195,7 @@ def fill(
             job.listeners.expect(lacked)
         with _at_work(job, plan, folder, create, meeting) as together:
             together.wait()
+            together.node.agree()
             finish()
             together.serve()
             node = together.node

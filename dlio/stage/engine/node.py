@@ -13,6 +13,7 @@ from dlio.io import files, world
 from dlio.locking.owner import Owner
 from dlio.stage.copies import lease
 from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.learned import Learned
 from dlio.stage.copies.live_folder import FILES, AgentRecord, LiveFolder
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
@@ -21,6 +22,7 @@ from dlio.stage.engine.server import Server
 from dlio.stage.engine.store import Store
 from dlio.stage.engine.writing import Create
 from dlio.stage.job import Job
+from dlio.stage.meeting.agreeing import agree
 from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
 from dlio.stage.meeting.meeting import MOST_TEXT, Meeting, Peer
 from dlio.stage.planning.plan import Plan
@@ -78,6 +80,7 @@ class Node:
                 MeetingFolder(meeting_folder(content), plan.node, plan.num_nodes), plan.node, plan.num_nodes
             )
         self.meeting = meeting
+        self._has_agreed = meeting is None or folder.has_manifest() or all(file.digest for file in plan.listed)
         self.store = Store(
             self._live,
             plan.listed,
@@ -114,10 +117,11 @@ class Node:
         return self._tcp.address if self._tcp else ("", 0)
 
     def _lacking(self) -> set[int]:
-        """Returns the numbers of the kept files that have no final name yet; raises StorageError."""
+        """Returns the numbers of the kept files that have no final name, or no digest, yet; raises StorageError."""
         kept = {self.plan.listed[number].name: number for number in self.plan.kept}
-        missing = self.folder.missing([self.plan.listed[number] for number in kept.values()])
-        return {kept[file.name] for file in missing}
+        wanted = [self.plan.listed[number] for number in kept.values()]
+        missing = {file.name for file in self.folder.missing(wanted)} | Learned(self.folder.path).lacking(wanted)
+        return {kept[name] for name in missing}
 
     def _source_name(self, number: int) -> str:
         return self._job.source.name_of(self.plan.listed[number])
@@ -143,9 +147,9 @@ class Node:
     def peer(self) -> Peer:
         """Returns this node's record for the other nodes, for `dlio stage --status` and for its bar."""
         done, seconds = max(self.store.present_bytes, self._had), world.monotonic() - self._began
-        rate = round(self.store.written_bytes / max(seconds, 1e-9))
+        rate, is_complete = round(self.store.written_bytes / max(seconds, 1e-9)), self.store.is_complete
         return Peer(
-            self.plan.node, self.address, Owner.current(), self.store.is_complete, done, self.store.num_bytes,
+            self.plan.node, self.address, Owner.current(), is_complete and self._has_agreed, done, self.store.num_bytes,
             rate, self.fill.problem[:MOST_TEXT], self._had,
         )  # fmt: skip
 
@@ -159,6 +163,12 @@ class Node:
         """Returns once the copy is complete; raises LetGo if the agent is to end before."""
         while not (self.store.is_complete and self.plan.is_whole):
             self._tick(may_end=not self.plan.is_whole)
+
+    def agree(self) -> None:
+        """Compares the digests that were found with other nodes'; raises as dlio/stage/meeting/agreeing.py."""
+        if not self._has_agreed:  # until then the others serve this node
+            agree(self.meeting, self.plan, self.folder.path, self.store.learned)
+            self._has_agreed = True
 
     def until_unused(self) -> None:
         """Serves until nobody needs it any more; raises LetGo then, or when it is to end."""

@@ -168,6 +168,9 @@ class Server:
         if request.op == Op.PEER:
             body = json.dumps(self._agent.asked_by(client, has_all=request.file == 1).to_json()).encode()
             return lambda: wire.send_reply(peer, Status.OK, body)
+        if request.op == Op.DIGESTS:
+            body = self._store.learned.packed(self._store.listed[request.file : request.file + wire.MOST_DIGESTS])
+            return lambda: wire.send_reply(peer, Status.OK, body)
         if request.op == Op.ORDER:
             self._agent.order(client, request.file, [shard for shard, _ in request.spans])
             return lambda: wire.send_reply(peer, Status.OK)

@@ -15,10 +15,12 @@ from pathlib import Path
 
 from dlio.cached import cached_property
 from dlio.dataset.manifest import File
-from dlio.errors import DigestError, StorageError
+from dlio.errors import StorageError
 from dlio.io import files, trace, world
 from dlio.stage.copies.access import Access
+from dlio.stage.copies.base_folder import CONTROL
 from dlio.stage.copies.blocks import Blocks
+from dlio.stage.copies.learned import Learned
 from dlio.stage.copies.live_folder import FILES, SMALL_BYTES, LiveFolder
 from dlio.stage.engine import writing
 from dlio.stage.engine.failures import FULL, FullError
@@ -68,10 +70,11 @@ class Store:
         self._live, self._access, self._source_name = live, access, source_name
         self._create, self._report = create, report
         self._files, self._final, self._kept = live.path / FILES, live.staged.path, kept
+        self.learned = Learned(live.staged.path)
         self._lock, self._counting = world.lock(), world.lock()
         self._begun: dict[int, _Begun] = {}
         self._at_once: set[int] = set()  # files that are being written as a whole
-        self._has_residue = self._files.is_dir() and any(self._files.iterdir())
+        self._has_residue = self._files.is_dir() and any(each.name != CONTROL for each in self._files.iterdir())
         self._held = Held()
         self._finished = set(kept).difference(lacking)
         self.written_bytes = 0
@@ -184,20 +187,13 @@ class Store:
         if self.is_finished(number):
             return
         file = self.listed[number]
-        running = files.new_hash(algorithm := file.digest.partition(":")[0])
+        running = files.new_hash(algorithm := self._algorithm(number))
         running.update(data)
-        self._check(number, f"{algorithm}:{running.hexdigest()}")
+        self.learned.check(file, f"{algorithm}:{running.hexdigest()}", self._source_name(number))
         with writing.made(path, file, self._create) as descriptor:
             writing.write_new(path, descriptor, data, reads_end=not self._is_small(number))
         self._name(number, path)
         self._count(file.num_bytes)
-
-    def _check(self, number: int, found: str) -> None:
-        """Compares the digest of a file with the expected one; raises DigestError."""
-        file = self.listed[number]
-        if found != file.digest:
-            name = self._source_name(number)
-            raise DigestError(f"{name} is damaged: expected the digest {file.digest}, found {found}: pack it again")
 
     def clear(self, number: int, spans: Sequence[Span]) -> None:
         """Notes that spans are not there, unless the file is finished, and so verified."""
@@ -226,7 +222,7 @@ class Store:
             self.write(number, 0, memoryview(b""))
         elif begun := self._unfinished(number):
             file, path = self.listed[number], self._path(number)
-            self._check(number, begun.digest.whole())
+            self.learned.check(file, begun.digest.whole(), self._source_name(number))
             try:
                 with files.storage_errors("sync", path), writing.opened(path, os.O_RDONLY) as descriptor:
                     world.fsync(descriptor)
@@ -264,6 +260,7 @@ class Store:
 
     def close(self) -> None:
         """Closes the blocks of unfinished files; nothing else may be called at the same time or later."""
+        self.learned.close()
         for begun in self._begun.values():
             begun.blocks.close()
 
@@ -274,8 +271,10 @@ class Store:
         return self.listed[number].num_bytes <= SMALL_BYTES
 
     def _digest(self, number: int, blocks: Blocks) -> RunningDigest:
-        algorithm = self.listed[number].digest.partition(":")[0]
-        return RunningDigest(self._path(number), blocks, algorithm, self._held)
+        return RunningDigest(self._path(number), blocks, self._algorithm(number), self._held)
+
+    def _algorithm(self, number: int) -> str:
+        return self.listed[number].digest.partition(":")[0] or files.DEFAULT_DIGEST
 
     def _unfinished(self, number: int, *, begins: bool = True) -> _Begun | None:
         """Returns a file, gone on with, or made if that `begins` it; None if it is finished or absent."""
@@ -285,7 +284,8 @@ class Store:
             if number not in self._begun:
                 try:
                     file = self.listed[number]
-                    blocks, is_new = writing.begin(self._path(number), self._live.blocks(file), file, self._create)
+                    aside, bits = self._live.new(number), self._live.blocks(file)
+                    blocks, is_new = writing.begin(self._path(number), aside, bits, file, self._create)
                     self._begun[number] = _Begun(blocks, self._digest(number, blocks), is_new)
                 except StorageError as error:
                     if error.errno in FULL:

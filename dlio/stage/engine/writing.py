@@ -72,8 +72,15 @@ def _write_past_cache(path: Path, begin: int, data: memoryview) -> bool:
     return True
 
 
-def begin(path: Path, bits: Path, file: File, create: Create | None) -> tuple[Blocks, bool]:
+def begin(path: Path, aside: Path, bits: Path, file: File, create: Create | None) -> tuple[Blocks, bool]:
     """Returns the blocks of an unfinished file, which is gone on with or made, and whether it is new.
+
+    Args:
+        path: the file's.
+        aside: its path until it has its length and its blocks.
+        bits: the path of its blocks.
+        file: what it is to be.
+        create: makes it; None for a plain file.
 
     Raises:
         StorageError: the file system refused.
@@ -83,12 +90,11 @@ def begin(path: Path, bits: Path, file: File, create: Create | None) -> tuple[Bl
             with suppress(StorageError):
                 return Blocks.open(bits, file.num_bytes, is_writable=True), False
         path.unlink(missing_ok=True)
-        aside = path.with_name(f"{path.name}.new")
         with made(aside, file, create) as descriptor:
             os.ftruncate(descriptor, file.num_bytes)
         blocks = Blocks.create(bits, file.num_bytes)
         try:
-            world.replace(aside, path)  # readers see it with its size and its blocks
+            with_folder(path, lambda: world.replace(aside, path))  # readers see it with its size and its blocks
         except OSError:
             blocks.close()
             raise

@@ -29,6 +29,7 @@ MAX_RANGES = 4096
 MAX_READ = 8 << 20  # bytes that one request reads
 MAX_TEXT = 4 << 10
 MAX_STAT = 64 << 10
+MOST_DIGESTS = 4096  # of one reply
 
 _MAGIC, _VERSION = b"dlio", 2
 _HEAD = struct.Struct("<4sBBHI")
@@ -51,6 +52,7 @@ class Op(IntEnum):
     HELD = 7  # of an agent: send the ranges if they are here already
     AHEAD = 8  # as SERVE, after all that readers wait for
     PEER = 9  # of a node: send what it tells the others of itself, as JSON; `file` is 1 if the one that asks has all
+    DIGESTS = 10  # of a node: send the digests that it has found of files from `file` on, 16 bytes each
 
 
 class Status(IntEnum):
@@ -132,7 +134,9 @@ def receive_request(peer: world.Socket) -> Request:
     magic, version, op, count, file = _HEAD.unpack(receive(peer, _HEAD.size))
     _check(magic, version)
     if op not in iter(Op) or count > MAX_RANGES:
-        raise WireError(f"a request of op {op} with {count} ranges: expected op 1 to 9, at most {MAX_RANGES} ranges")
+        raise WireError(
+            f"a request of op {op} with {count} ranges: expected op 1 to {len(Op)}, at most {MAX_RANGES} ranges"
+        )
     ranges = _RANGE.iter_unpack(receive(peer, count * _RANGE.size))
     return Request(Op(op), file, tuple((offset, offset + length) for offset, length in ranges))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from os import PathLike
@@ -82,11 +82,16 @@ def _mounted(manifest: Manifest) -> StagingSource:
 
 
 class MountedFolder:
-    """A data set in a folder; bytes read are dropped from the page cache, which the training needs."""
+    """A data set in a folder; bytes read are dropped from the page cache, which the training needs.
 
-    def __init__(self, manifest: Manifest) -> None:
+    Args:
+        manifest: the data set.
+        modified: when its files were changed last, in ns, by their names; those not named as their first read finds it.
+    """
+
+    def __init__(self, manifest: Manifest, modified: Mapping[str, int] | None = None) -> None:
         self.manifest, self._root = manifest, str(manifest.root)
-        self._modified: dict[str, int] = {}
+        self._modified = dict(modified or {})
         self._status: dict[str, os.stat_result] = {}
         self._surroundings = FolderAccess()
         self._held, self._lock = lru_cache(_HELD)(_Held), world.lock()

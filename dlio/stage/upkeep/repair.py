@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from dlio.dataset.location import TREE
 from dlio.dataset.manifest import NAME, File, Manifest
+from dlio.dataset.tree import differing
 from dlio.errors import DlioError, ManifestError, StorageError, UsageError
 from dlio.io.filesystems import check_room
 from dlio.locking.claim import claimed
@@ -22,11 +24,13 @@ from dlio.stage.copies.access import Access
 from dlio.stage.copies.at_rest import CopyAtRest, named_origin
 from dlio.stage.copies.base_folder import CACHE, copy_named
 from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.learned import Learned
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.ownership import is_safe
 from dlio.stage.engine.complete import Claims, fetch_again, residue_removed, take_over
 from dlio.stage.planning.placement import partitioned
-from dlio.stage.transfer.source import StagingSource, source_of
+from dlio.stage.transfer.source import StagingSource
+from dlio.stage.transfer.tree import anything
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,7 @@ def origin_of(folder: StagedFolder, source: str | None = None) -> StagingSource:
     """
     named = source or named_origin(folder)
     try:
-        origin = source_of(named)
+        origin = anything(named)
     except (ManifestError, StorageError) as error:
         hint = "" if source else f": {folder.path} was staged from there; name its source with --from"
         raise StorageError(f"{error.text}{hint}") from error
@@ -128,7 +132,7 @@ def _as_staged(origin: StagingSource, folder: StagedFolder) -> Manifest:
     Raises:
         UsageError: the folder's name is of an impossible part.
     """
-    manifest, name = replace(origin.manifest, root=folder.path), copy_named(folder.copy)
+    manifest, name = replace(Learned(folder.path).applied(origin.manifest), root=folder.path), copy_named(folder.copy)
     if name is None or name["node"] is None:
         return manifest
     return replace(partitioned(manifest, int(name["nodes"]), int(name["copies"])), node=int(name["node"]))
@@ -160,6 +164,10 @@ def repair(folder: StagedFolder, manifest: Manifest, suspects: Collection[str], 
         failed = {file.name: why for file in damaged if (why := _copy_again(origin, copy, held, file))}
         repaired = [file.name for file in damaged if file.name not in failed]
         held.finish(manifest, repaired, held.access())
+        if manifest.format == TREE:
+            left = dict(differing(manifest, held.path))
+            failed |= {name: left[name] for name in suspects if name in left}
+            repaired += [name for name in suspects if name not in {NAME, *failed, *repaired}]
     return Repair([NAME, *repaired] if NAME in suspects else repaired, failed)
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from dlio.dataset.manifest import NAME, Manifest
+from dlio.dataset.tree import differing
 from dlio.errors import DlioError, StorageError
 from dlio.io import files
 from dlio.stage.copies.at_rest import CopyAtRest, RateLimit
@@ -197,6 +198,8 @@ def _checked(copy: CopyAtRest, manifest: Manifest, damaged: dict[str, str], pace
     """Returns the findings in a copy's files, added to what is known to be damaged."""
     wanted = files_here(manifest)
     damaged |= {file.name: problem for file in wanted if (problem := copy.damage(file, pace))}
+    if not any(file.name in damaged for file in wanted[:1]):  # the list of a copied file or folder
+        damaged |= dict(differing(manifest, copy.path))
     num_bytes = sum(file.num_bytes for file in wanted)
     return Scrubbed(str(copy.path), len(wanted), num_bytes, damaged, not_repaired=dict.fromkeys(damaged, ""))
 

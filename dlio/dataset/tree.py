@@ -1,0 +1,152 @@
+"""Files and folders that are staged as they are: a list of them, `NAME.tree`, and the manifest of its files.
+
+The list is JSON Lines: `{"tree": 1}`, then an array for each file, folder and link, folders before what lies in them:
+
+    ["folder", "env/bin", 493, 1700000000000000000, 100, 0, ""]        mode, time of its last change in ns, group id
+    ["file", "env/bin/python3.12", 493, 1700000000000000000, 100, 6831704, ""]                     and size in bytes
+    ["link", "env/bin/python", 511, 1700000000000000000, 100, 0, "python3.12"]                     and where it points
+
+The content id is over this list, since nothing else is known before the files are read. The manifest of the source has
+no digests of the files; those are found while a copy is made, and are in the manifest of the copy.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from dlio.dataset import json_lines
+from dlio.dataset.location import TREE, TREE_SUFFIX
+from dlio.dataset.manifest import Manifest
+from dlio.dataset.schema import Schema
+from dlio.dataset.shard import MAX_COUNT, Count, File, Shard
+from dlio.errors import ManifestError
+from dlio.io import files, limits
+
+LEAST_LINE = 24  # bytes, of an entry
+_HEAD = b'{"tree":1}\n'
+_GROUP_BYTES, _GROUP_FILES = 32 << 20, 256  # of a shard, which one node reads for all
+_MODES = {"file": (0o755, 0o400), "folder": (0o755, 0o700), "link": (0o777, 0)}  # what is kept, what is always there
+
+_Time = Annotated[int, msgspec.Meta(ge=-MAX_COUNT, le=MAX_COUNT)]
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A file, a folder or a link.
+
+    Attributes:
+        kind: which of these.
+        path: below the folder of the copy; begins with the name of what is staged.
+        mode: its permission bits: without set-user-id and the like, and without the right of others to write.
+        time: when it was changed last, in ns since 1970.
+        group: the id of its group.
+        num_bytes: of a file.
+        target: of a link; "" for what is none.
+    """
+
+    kind: Literal["file", "folder", "link"]
+    path: str
+    mode: Annotated[int, msgspec.Meta(ge=0, le=0o777)]
+    time: _Time
+    group: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
+    num_bytes: Count = 0
+    target: str = ""
+
+    @classmethod
+    def of(cls, path: str, status_mode: int, *, time: int, group: int, num_bytes: int = 0, target: str = "") -> Entry:
+        """Returns an entry with the bits of its mode that are kept; raises ValueError for a device, socket or pipe."""
+        kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
+        if (kind := kinds.get(stat.S_IFMT(status_mode))) is None:
+            raise ValueError(f"{path} is no file, folder or link")
+        kept, always = _MODES[kind]
+        size = num_bytes if kind == "file" else 0
+        return cls(kind, path, status_mode & kept | always, time, group, size, target)  # type: ignore[arg-type]
+
+
+def encoded(entries: Sequence[Entry], name: str) -> bytes:
+    """Returns the list; raises ManifestError if it is longer than dlio would read."""
+    lines = [json_lines.dense(msgspec.to_builtins(entry)) + b"\n" for entry in entries]
+    if (size := sum(map(len, lines))) > limits.manifest_bytes():
+        problem = f"the list of {len(entries):,} files and folders in {name} has {size:,} bytes"
+        raise ManifestError(f"{problem}: expected at most {limits.manifest_bytes():,}; stage its folders one by one")
+    return _HEAD + b"".join(lines)
+
+
+def decoded(data: bytes, path: Path) -> list[Entry]:
+    """Returns the entries of a list, of which each lies in a folder that was listed before it.
+
+    Raises:
+        ManifestError: it is damaged.
+    """
+    head, _, rest = data.partition(b"\n")
+    if head + b"\n" != _HEAD:
+        raise ManifestError(f"{path}, line 1: expected {_HEAD.decode().strip()}, found {head[:80]!r}: stage again")
+    entries = [entry for some in json_lines.parse([rest], Entry, lambda some, _: some, path) for entry in some]
+    around, seen = set[str](), set[str]()
+    for number, entry in enumerate(entries, start=2):
+        folder, slash, last = entry.path.rpartition("/")
+        is_top = not slash and number == 2
+        if not (is_top or folder in around) or last in ("", ".", "..") or "\0" in entry.path or entry.path in seen:
+            raise json_lines.damaged(path, number, ValueError(f"{entry.path!r} lies in no folder listed before it"))
+        around |= {entry.path} if entry.kind == "folder" else set()
+        seen.add(entry.path)
+    return entries
+
+
+def entries_of(manifest: Manifest, root: Path) -> list[Entry]:
+    """Returns the entries of the list of a copy in the folder `root`; raises ManifestError, StorageError."""
+    table = manifest.shards[0].files[0]
+    return decoded(files.read_regular(root / table.name, table.num_bytes), root / table.name)
+
+
+def differing(manifest: Manifest, root: Path) -> Iterator[tuple[str, str]]:
+    """Yields what of a copy has another mode than its list says, or is another link or no folder, and how it differs.
+
+    Raises:
+        ManifestError, StorageError: the list is damaged, or cannot be read.
+    """
+    for entry in entries_of(manifest, root) if manifest.format == TREE else ():
+        if problem := _problem(f"{root}/{entry.path}", entry):
+            yield entry.path, problem
+
+
+def _problem(path: str, entry: Entry) -> str:
+    try:
+        mode = os.lstat(path).st_mode
+        target = os.readlink(path) if stat.S_ISLNK(mode) else ""  # noqa: PTH115  of text
+    except OSError as error:
+        return "" if entry.kind == "file" else f"cannot be looked at: {error.strerror}"  # files are read anyway
+    if entry.kind == "link":
+        return "" if target == entry.target else f"expected a link to {entry.target!r}, found {target or 'no link'!r}"
+    if entry.kind == "folder" and not stat.S_ISDIR(mode):
+        return "expected a folder"
+    if stat.S_IMODE(mode) & 0o707 != entry.mode & 0o707:  # the group's bits may have been dropped
+        return f"expected the mode {entry.mode:o}, found {stat.S_IMODE(mode):o}"
+    return ""
+
+
+def manifest_of(entries: Sequence[Entry], table: bytes, around: Path) -> Manifest:
+    """Returns the manifest of files that are in the folder `around`, without digests; the list is its first file."""
+    listed = File(f"{entries[0].path}{TREE_SUFFIX}", len(table), files.digest_bytes(table))
+    groups = enumerate(_groups([File(each.path, each.num_bytes, "") for each in entries if each.kind == "file"]))
+    shards = [Shard("tree", 0, (listed,)), *(Shard(f"files-{number:05d}", 0, group) for number, group in groups)]
+    return Manifest(TREE, Schema.of({}), tuple(shards), {}, around)
+
+
+def _groups(listed: Sequence[File]) -> Iterator[tuple[File, ...]]:
+    """Yields files in groups, in order, as long as they are small."""
+    group: list[File] = []
+    num_bytes = 0
+    for file in listed:
+        if group and (len(group) == _GROUP_FILES or num_bytes + file.num_bytes > _GROUP_BYTES):
+            yield tuple(group)
+            group, num_bytes = [], 0
+        group.append(file)
+        num_bytes += file.num_bytes
+    if group:
+        yield tuple(group)

@@ -1,0 +1,144 @@
+"""Digests that are found while files are copied, since their source knows none.
+
+`.dlio/digests` of a copy holds a line of JSON for each file, `["env/bin/python3.12", "xxh3-128:..."]`, written before
+the file gets its name. So a process that goes on with the copy of a killed one trusts the files that have a line, and
+the manifest of a copy can be made again if it is damaged.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from io import FileIO
+from pathlib import Path
+
+from dlio.dataset.json_lines import dump
+from dlio.dataset.manifest import File, Manifest
+from dlio.errors import DigestError, DlioError, StorageError
+from dlio.io import files, limits
+from dlio.stage.copies.base_folder import CONTROL
+
+DIGEST_BYTES = 16  # of files.DEFAULT_DIGEST
+_NAME = "digests"
+
+
+class Learned:
+    """The digests of the files of a copy; for any number of threads.
+
+    Args:
+        copy: the folder of the copy.
+    """
+
+    def __init__(self, copy: Path) -> None:
+        self._copy, self._path = copy, copy / CONTROL / _NAME
+        self._lock = threading.Lock()
+        self._found: dict[str, str] = {}
+        self._is_loaded = False
+        self._file: FileIO | None = None
+
+    def load(self) -> Mapping[str, str]:
+        """Returns the digests by the files' names: of a published copy those of its manifest; raises StorageError."""
+        with self._lock:
+            return self._load()
+
+    def _load(self) -> Mapping[str, str]:
+        if self._is_loaded:
+            return self._found
+        self._is_loaded = True
+        with suppress(DlioError):
+            published = Manifest.load(self._copy)
+            self._found.update((file.name, file.digest) for shard in published.shards for file in shard.files)
+            return self._found
+        with suppress(FileNotFoundError), files.storage_errors("read", self._path):
+            if self._path.exists():
+                self._found.update(_parsed(files.read_regular(self._path, limits.manifest_bytes())))
+        return self._found
+
+    def get(self, name: str) -> str:
+        """Returns the digest of a file; "" if it is not known; raises StorageError."""
+        with self._lock:
+            return self._load().get(name, "")
+
+    def lacking(self, wanted: Sequence[File]) -> set[str]:
+        """Returns the names of the files whose digests are not known at all; raises StorageError."""
+        unknown = {file.name for file in wanted if not file.digest}
+        return unknown.difference(self.load()) if unknown else unknown
+
+    def packed(self, listed: Sequence[File]) -> bytes:
+        """Returns the digests found of files, `DIGEST_BYTES` each; zeros for other files; raises StorageError."""
+        digests = ("" if file.digest else self.get(file.name) for file in listed)
+        return b"".join(bytes.fromhex(each[-2 * DIGEST_BYTES :]) or bytes(DIGEST_BYTES) for each in digests)
+
+    def check(self, file: File, digest: str, source: str) -> None:
+        """Compares the digest of a file that gets its name next with the expected one, or notes it if none is known.
+
+        Args:
+            file, digest: the file, and the digest of its copy.
+            source: the file's name at its source.
+
+        Raises:
+            DigestError: the file is damaged.
+            StorageError: the digest cannot be written.
+        """
+        if not file.digest:
+            self._note(file.name, digest)
+        elif digest != file.digest:
+            raise DigestError(f"{source} is damaged: expected the digest {file.digest}, found {digest}: pack it again")
+
+    def _note(self, name: str, digest: str) -> None:
+        line = dump([name, digest]).encode()
+        with self._lock, files.storage_errors("write", self._path):
+            if self._file is None:
+                self._file = open(self._path, "ab", buffering=0, opener=_opener)  # noqa: SIM115  closed with this
+                self._file.write(b"\n")  # a line that a crash has cut off ends here
+            if self._file.write(line) != len(line):
+                self._file.write(b"\n")  # a full disk: this line does not count, and the next one does
+            self._found[name] = digest
+
+    def close(self) -> None:
+        """Closes the file; nothing else may be called at the same time."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def applied(self, manifest: Manifest) -> Manifest:
+        """Returns a manifest with the digests of all files.
+
+        Raises:
+            StorageError: one is not known.
+        """
+        if all(file.digest for shard in manifest.shards for file in shard.files):
+            return manifest
+        found = self.load()
+        shards = [
+            shard.replace(
+                files=tuple(
+                    file if file.digest else file.replace(digest=found.get(file.name, "")) for file in shard.files
+                )
+            )
+            for shard in manifest.shards
+        ]
+        if lacking := [file.name for shard in shards for file in shard.files if not file.digest]:
+            raise StorageError(
+                f"{self._path} has no digest of {lacking[0]!r}, though it was copied: run dlio clean, then stage again"
+            )
+        return replace(manifest, shards=tuple(shards))
+
+
+def _opener(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def _parsed(data: bytes) -> dict[str, str]:
+    """Returns the digests of all lines that are whole."""
+    found = {}
+    for line in data.split(b"\n")[:-1]:
+        with suppress(ValueError, TypeError, RecursionError):
+            name, digest = json.loads(line)
+            if isinstance(name, str) and isinstance(digest, str) and digest.startswith(f"{files.DEFAULT_DIGEST}:"):
+                found[name] = digest
+    return found

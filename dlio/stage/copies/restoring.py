@@ -1,0 +1,75 @@
+"""Finishing the copy of a file or folder: its links, its empty folders, and the modes and times of all.
+
+The files are there already. All is done below the copy, which only this user can change; links are made last of all,
+and nothing is done through one.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+from dlio.dataset.location import TREE
+from dlio.dataset.manifest import Manifest
+from dlio.dataset.tree import Entry, entries_of
+from dlio.errors import StorageError
+from dlio.io import files
+from dlio.stage.copies.access import Access
+
+
+def restore(manifest: Manifest, root: Path) -> None:
+    """Makes what the list of a copy holds besides files, and gives all their modes and times; may be done again.
+
+    Args:
+        manifest: of the copy; of a data set, nothing is done.
+        root: the folder of the copy, which has all its files.
+
+    Raises:
+        ManifestError: the list is damaged.
+        StorageError: the file system refused.
+    """
+    if manifest.format != TREE:
+        return
+    entries = entries_of(manifest, root)
+    with files.storage_errors("restore", root):
+        folders = [entry for entry in entries if entry.kind == "folder"]
+        for entry in folders:
+            _make_folder(root, entry)
+        for entry in entries:
+            if entry.kind == "file":
+                _give(root, entry)
+        for entry in entries:
+            if entry.kind == "link":
+                _make_link(root, entry)
+        for entry in reversed(folders):  # what is made in a folder changes its time
+            _give(root, entry)
+            files.sync_folder(root / entry.path)
+
+
+def _make_folder(root: Path, entry: Entry) -> None:
+    path = root / entry.path
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        if not stat.S_ISDIR(path.lstat().st_mode):
+            raise StorageError(
+                errno.ENOTDIR, f"{path} is in the way of a folder: run dlio clean, then stage again"
+            ) from None
+        path.chmod(0o700)  # of an earlier try
+
+
+def _make_link(root: Path, entry: Entry) -> None:
+    path = f"{root}/{entry.path}"
+    if not (os.path.islink(path) and os.readlink(path) == entry.target):  # noqa: PTH114, PTH115  of text
+        if os.path.lexists(path):
+            os.unlink(path)  # noqa: PTH108  of text
+        os.symlink(entry.target, path)  # noqa: PTH211  of text
+    os.utime(path, ns=(entry.time, entry.time), follow_symlinks=False)
+
+
+def _give(root: Path, entry: Entry) -> None:
+    path = f"{root}/{entry.path}"
+    Access(entry.mode, entry.group).give_file(path)
+    os.utime(path, ns=(entry.time, entry.time), follow_symlinks=False)

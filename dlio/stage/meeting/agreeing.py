@@ -1,0 +1,107 @@
+"""Whether the nodes have the same bytes of files whose digests their source does not know.
+
+Each node has the digest of what it wrote. Before its copy is published, it asks the node that read a file from the
+source for the digest of what that read. So bytes that a network, a memory or a disk has changed are noticed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from dlio.errors import DigestError
+from dlio.io import files, world
+from dlio.stage.copies.learned import DIGEST_BYTES, Learned
+from dlio.stage.meeting.meeting import Meeting, Peer
+from dlio.stage.planning.plan import Plan
+from dlio.stage.protocol import tcp, wire
+from dlio.stage.protocol.connection import Connection, node_client
+from dlio.stage.protocol.wire import Op, Request, Status
+
+_PATIENCE_SECONDS = 20.0  # without a new digest
+_SOON_SECONDS = 0.05
+
+_log = logging.getLogger(__name__)
+
+
+def agree(meeting: Meeting | None, plan: Plan, copy: Path, learned: Learned) -> None:
+    """Compares the digests that this node has found with those of the nodes that read the files from the source.
+
+    Args:
+        meeting: the other nodes; None if there are none.
+        plan: this node's part, all of which it has.
+        copy: the folder of the copy.
+        learned: the digests that this node has found.
+
+    Raises:
+        DigestError: they differ; the file is removed, and fetched again by the next run.
+        StorageError: the file system refused.
+    """
+    if meeting is None:
+        return
+    left = {number for number in plan.kept if not plan.listed[number].digest}
+    since = world.monotonic()
+    while left := {number for number in left if plan.owner(number, meeting) != plan.node}:
+        if told := _told_by_all(meeting, plan, left):
+            for number, (peer, digest) in told.items():
+                _check(plan.listed[number].name, peer, digest, copy, learned)
+            left -= set(told)
+            since = world.monotonic()
+            continue
+        if world.monotonic() - since > _PATIENCE_SECONDS:
+            name = plan.listed[min(left)].name
+            _log.warning("the digests of %d files, such as %s, could be compared with no other node's", len(left), name)
+            return
+        world.sleep(_SOON_SECONDS)
+
+
+def _told_by_all(meeting: Meeting, plan: Plan, numbers: Collection[int]) -> dict[int, tuple[Peer, bytes]]:
+    """Returns the digests of those files that the nodes which read them have finished, and these nodes."""
+    owned, told = defaultdict[int, list[int]](list), dict[int, tuple[Peer, bytes]]()
+    for number in sorted(numbers):
+        owned[plan.owner(number, meeting)].append(number)
+    for owner, wanted in owned.items():
+        if peer := meeting.peer(owner):
+            try:
+                told.update((number, (peer, digest)) for number, digest in _told(meeting, plan, peer, wanted))
+            except OSError as error:
+                _log.info("node %d: %s", owner, error)
+    return told
+
+
+def _told(meeting: Meeting, plan: Plan, peer: Peer, wanted: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    """Yields what a node has found of files; nothing of those that it has not finished; raises OSError."""
+    content, client = plan.manifest.content_id, node_client(plan.node)
+    with closing(tcp.connect(peer.address, meeting.token, content, client)) as connection:
+        first, data = -wire.MOST_DIGESTS, b""
+        for number in wanted:
+            if number >= first + wire.MOST_DIGESTS:
+                first, data = number, _asked(connection, number)
+            start = (number - first) * DIGEST_BYTES
+            if any(digest := data[start : start + DIGEST_BYTES]):
+                yield number, digest
+
+
+def _asked(connection: Connection, first: int) -> bytes:
+    """Returns the digests of the files from number `first` on."""
+    request, limit = Request(Op.DIGESTS, first), wire.MOST_DIGESTS * DIGEST_BYTES
+    status, _, length = connection.ask(request, limit=limit, patience=wire.STALL_SECONDS)
+    data = bytearray(length if status == Status.OK else 0)
+    connection.receive_into(memoryview(data))
+    return bytes(data)
+
+
+def _check(name: str, peer: Peer, digest: bytes, copy: Path, learned: Learned) -> None:
+    own, other, path = learned.get(name), f"{files.DEFAULT_DIGEST}:{digest.hex()}", copy / name
+    if own == other:
+        return
+    with files.storage_errors("remove", path):
+        path.unlink(missing_ok=True)
+    raise DigestError(
+        f"{path} has the digest {own}, and node {peer.node} ({peer.owner.host}), which read it from the source, has "
+        f"{other}: it was changed on its way, or at the source; stage again, and if that does not help, run "
+        f"dlio verify on the copy of {peer.owner.host}"
+    )

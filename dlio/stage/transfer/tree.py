@@ -1,0 +1,163 @@
+"""Any file or folder as a source: its files as they lie, and a list of what there is (dlio/dataset/tree.py)."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+
+from dlio.dataset import tree
+from dlio.dataset.location import NAME, TREE_SUFFIX, folder_of, names_url
+from dlio.dataset.manifest import PARTIAL_NAME, File, Manifest
+from dlio.dataset.tree import Entry
+from dlio.errors import ManifestError, UsageError
+from dlio.io import files, limits
+from dlio.io.threads import Threads
+from dlio.stage.copies.access import PRIVATE, Access, FolderAccess, has_list
+from dlio.stage.copies.base_folder import CONTROL, MARKER, MOST_LEVELS
+from dlio.stage.transfer.read_ahead import ReadAhead
+from dlio.stage.transfer.source import MountedFolder, StagingSource, source_of
+
+_THREADS = 64  # each look at a file of a server is a round trip
+_AT_ONCE = 16  # files that a thread looks at in a row
+
+
+def anything(given: str | PathLike[str] | Manifest | StagingSource) -> StagingSource:
+    """Returns the source of a data set, or of any other file or folder, which is listed.
+
+    Raises:
+        DlioError: as `source_of`; for a folder without a data set as `TreeFolder`.
+    """
+    if isinstance(given, str | PathLike) and not names_url(given):
+        path = Path(os.path.abspath(given))  # noqa: PTH100  a link keeps its name
+        with files.storage_errors("look at", path):
+            if not (path / NAME).exists() and path.exists() and not _is_dataset(path):
+                return TreeFolder(path)
+    return source_of(given)
+
+
+def _is_dataset(path: Path) -> bool:
+    """Returns whether a path is a data set's manifest or shard, what will be a data set, or a staged copy."""
+    folder, copy = folder_of(path), f"{CONTROL}/{MARKER}"
+    is_one = any((folder / name).exists() for name in (NAME, PARTIAL_NAME, copy))
+    return is_one or (path.with_name(f"{path.name}{TREE_SUFFIX}").exists() and (path.parent / copy).exists())
+
+
+class TreeFolder:
+    """A file or a folder that is copied as it is; see `StagingSource`.
+
+    Args:
+        path: absolute; if it is a link, what it points to is copied under the link's name.
+
+    Raises:
+        UsageError: a device, a socket or a pipe lies in it; or it is the root folder.
+        ManifestError: it holds more files than dlio lists.
+        StorageError: a folder cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if not path.name:
+            raise UsageError(f"{path} has no name: name a file or folder in it to be staged")
+        self._path, self._table_name = path, f"{path.name}{TREE_SUFFIX}"
+        self._entries = entries = list(_listed(path))
+        self._table = tree.encoded(entries, str(path))
+        self.manifest = tree.manifest_of(entries, self._table, path.parent)
+        modified = {entry.path: entry.time for entry in entries if entry.kind == "file"}
+        self._folder = MountedFolder(self.manifest, modified)
+        self._ahead = ReadAhead(self.manifest, self._folder.read_range)
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    def _is_table(self, file: File) -> bool:
+        return file.name == self._table_name
+
+    def name_of(self, file: File) -> str:
+        """Returns the path of a file."""
+        return f"the list of {self}" if self._is_table(file) else self._folder.name_of(file)
+
+    def access(self, file: File | None) -> Access:
+        """Returns who may enter the copy; its files are this user's alone until they get their own modes."""
+        if file is not None and not self._is_table(file):
+            return PRIVATE
+        with files.storage_errors("look at", self._path):
+            found = FolderAccess().access(self._path)
+            return replace(found, listing=found.mode)
+
+    def read_range(self, file: File, offset: int, target: memoryview) -> None:
+        """Fills `target`; see `StagingSource`."""
+        if self._is_table(file):
+            target[:] = self._table[offset : offset + len(target)]
+        else:
+            self._ahead.fill(file, offset, target)
+
+    def close(self) -> None:
+        """Closes what `read_range` keeps open; see `StagingSource`."""
+        self._ahead.close()
+        self._folder.close()
+
+
+def _listed(path: Path) -> Iterator[Entry]:
+    """Yields what a path is, and all below it, folders before what lies in them; the names sorted."""
+    around, name = str(path.parent), path.name
+    with files.storage_errors("look at", path), Threads(_THREADS, "dlio-list") as threads:
+        top = _entry(around, name, os.stat(path))  # noqa: PTH116  a link that was named is followed
+        found, folders = [top], [top.path] if top.kind == "folder" else []
+        while folders:
+            listed = threads.each(lambda folder: _names(around, folder), folders)
+            names = [inner for some in listed for inner in some]
+            _check_count(path, len(found) + len(names))
+            groups = [names[start : start + _AT_ONCE] for start in range(0, len(names), _AT_ONCE)]
+            level = [each for some in threads.each(lambda some: _entries(around, some), groups) for each in some]
+            found += level
+            if level and level[0].path.count("/") > MOST_LEVELS:
+                raise UsageError(
+                    f"{around}/{level[0].path} lies deeper than {MOST_LEVELS} folders: stage a folder in it"
+                )
+            folders = [entry.path for entry in level if entry.kind == "folder"]
+    found.sort(key=lambda entry: entry.path.split("/"))
+    yield from found
+
+
+def _check_count(path: Path, count: int) -> None:
+    most = limits.manifest_bytes() // tree.LEAST_LINE
+    if count > most:
+        raise ManifestError(f"{path} holds more than {most:,} files and folders: stage the folders in it one by one")
+
+
+def _names(around: str, folder: str) -> list[str]:
+    path = f"{around}/{folder}"
+    with files.storage_errors("list", path):
+        return [f"{folder}/{name}" for name in os.listdir(path)]  # noqa: PTH208  names are enough
+
+
+def _entries(around: str, names: Sequence[str]) -> list[Entry]:
+    return [_entry(around, name, os.lstat(f"{around}/{name}")) for name in names]
+
+
+def _entry(around: str, name: str, status: os.stat_result) -> Entry:
+    """Returns the entry of a path with this status; raises UsageError for what cannot be copied, OSError."""
+    path, mode = f"{around}/{name}", status.st_mode
+    with files.storage_errors("look at", path):
+        target = os.readlink(path) if stat.S_ISLNK(mode) else ""  # noqa: PTH115  of text
+        if mode & 0o070 and not stat.S_ISLNK(mode) and (mode >> 3 & ~mode & 0o007) and has_list(path):
+            mode &= ~0o070  # with a list of rights these bits are not the group's
+    try:
+        return Entry.of(
+            name, mode, time=status.st_mtime_ns, group=status.st_gid, num_bytes=status.st_size, target=target
+        )
+    except ValueError:
+        kind = next((words for is_one, words in _KINDS if is_one(mode)), "of an unknown kind")
+        advice = "only files, folders and links are staged: remove it, or stage what lies beside it"
+        raise UsageError(f"{path} is {kind}: {advice}") from None
+
+
+_KINDS = [
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISCHR, "a device"),
+]
