@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from dlio.errors import StorageError
+from dlio.errors import MissingError, StorageError
 from dlio.io import world
 from dlio.stage.engine.failures import GIVE_UP_SECONDS, LaterError
 from dlio.stage.engine.fill import LATER_SECONDS
@@ -90,10 +90,18 @@ class Relay:
             if self._is_closed:
                 raise StorageError("the agent is ending: stage again")
             if len(self._queue) >= self._free and self._threads < _AT_A_TIME:
-                world.start(self._work, "dlio-pass")
-                self._threads += 1
+                self._grow()
             self._queue.append(reading)
             self._changed.notify()
+
+    def _grow(self) -> None:
+        """Starts a thread, unless the system allows no more and there is one; raises MissingError."""
+        try:
+            world.start(self._work, "dlio-pass")
+            self._threads += 1
+        except MissingError:
+            if not self._threads:
+                raise
 
     def _work(self) -> None:
         while (reading := self._next()) is not None:

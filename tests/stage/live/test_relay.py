@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from dlio.errors import StorageError
+from dlio.errors import MissingError, StorageError
+from dlio.io import world
 from dlio.stage.engine import relay
 from dlio.stage.engine.relay import Relay
 from dlio.stage.protocol import wire
@@ -53,3 +55,26 @@ def test_one_that_hangs_is_given_up_though_others_get_on() -> None:
             hanging.result()
     over.set()
     passes.close()
+
+
+def test_where_the_system_allows_one_thread_it_reads_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fetch(number: int, begin: int, target: memoryview, only_source: bool) -> Origin:
+        time.sleep(0.02)
+        return Origin.SOURCE
+
+    start, started = world.start, list[str]()
+
+    def start_one(call: Callable[[], object], name: str) -> world.Thread:
+        if started:
+            raise MissingError("cannot start a thread: the limit of processes is reached")
+        started.append(name)
+        return start(call, name)
+
+    monkeypatch.setattr(world, "start", start_one)
+    passes = Relay(fetch, lambda number: "the source")
+    with ThreadPoolExecutor(4) as threads:
+        found = [threads.submit(passes.read, Request(Op.READ, 0, ((0, 1),)), lambda: None) for _ in range(4)]
+        assert [each.result()[1] for each in found] == [Origin.SOURCE] * 4
+    passes.close()
+    with pytest.raises(MissingError):
+        Relay(fetch, str).read(Request(Op.READ, 0, ((0, 1),)), lambda: None)
