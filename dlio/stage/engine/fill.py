@@ -75,8 +75,7 @@ class Fill:
         self._progress: dict[int, float] = {}
         self._origins: dict[int, Origin] = {}
         self._latest_progress = 0.0
-        self._buffers = Buffers()
-        self._stopped = False
+        self._buffers, self._stopped = Buffers(), False
         self._threads: list[world.Thread] = []
 
     def start(self, threads: int = 0) -> None:
@@ -222,6 +221,8 @@ class Fill:
         try:
             origin = self._fetch(piece.number, piece.begin, target, piece.number in self._from_source, is_urgent)
             is_cached = is_urgent or (self._is_read_soon and origin == Origin.SOURCE)
+            if self._stopped:  # it hung, and nobody waited for this thread: a successor may write these files
+                raise StorageError(f"{self._source_name(piece.number)} answered too late: {_ADVICE}")
             self._store.write(piece.number, piece.begin, target, None if is_cached else release)
         except BaseException:
             release()

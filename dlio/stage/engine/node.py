@@ -72,8 +72,7 @@ class Node:
         self._live = LiveFolder(folder)
         self._live.make()
         self._orders: dict[bytes, list[int]] = {}
-        self._began = world.monotonic()
-        self._is_needed = True
+        self._began, self._is_needed = world.monotonic(), True
         content = plan.manifest.content_id
         if meeting is None and plan.num_nodes > 1:
             meeting = Meeting(

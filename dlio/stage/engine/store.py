@@ -190,8 +190,13 @@ class Store:
         running = files.new_hash(algorithm := self._algorithm(number))
         running.update(data)
         self.learned.check(file, f"{algorithm}:{running.hexdigest()}", self._source_name(number))
-        with writing.made(path, file, self._create) as descriptor:
-            writing.write_new(path, descriptor, data, reads_end=not self._is_small(number))
+        try:
+            with writing.made(path, file, self._create) as descriptor:
+                writing.write_new(path, descriptor, data, reads_end=not self._is_small(number))
+        except OSError:  # half a file would take a full disk's last room
+            with suppress(OSError):
+                path.unlink()
+            raise
         self._name(number, path)
         self._count(file.num_bytes)
 

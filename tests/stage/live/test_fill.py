@@ -119,3 +119,22 @@ def test_a_damaged_file_is_fetched_again_from_the_source(tmp_path: Path, content
     finally:
         fill.stop()
     assert (store._live.staged.path / "a.bin").read_bytes() == content
+
+
+@pytest.mark.parametrize("size", [9, 99_999, 2 * MiB], ids=["small", "at once", "in blocks"])
+def test_a_source_that_answers_after_the_end_changes_no_file(tmp_path: Path, size: int) -> None:
+    begun, answers = threading.Event(), threading.Event()
+
+    def fetch(number: int, begin: int, target: memoryview, *_: bool) -> Origin:
+        begun.set()
+        answers.wait(60)
+        return Origin.SOURCE
+
+    store = _store(tmp_path, [File("a.bin", size, files.digest_bytes(bytes(size)))])
+    fill = Fill(store, fetch, str)
+    fill.follow([0])
+    fill.start(1)
+    assert begun.wait(60) and not fill.stop()
+    answers.set()
+    eventually(fill.stop)
+    assert not [path for path in tmp_path.rglob("a.bin") if path.is_file()]

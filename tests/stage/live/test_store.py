@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 from pathlib import Path
@@ -129,6 +130,25 @@ def test_a_file_that_comes_as_one_piece_with_another_digest_gets_no_name(live: L
     with pytest.raises(DigestError, match="source is damaged"):
         store.write(0, 0, memoryview(data))
     assert not (live.staged.path / FILE.name).exists() and not store.is_finished(0) and not store.is_whole(0)
+    store.write(0, 0, memoryview(DATA))
+    assert (live.staged.path / FILE.name).read_bytes() == DATA
+
+
+def test_a_full_disk_leaves_nothing_of_a_file_that_comes_as_one_piece(
+    live: LiveFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pwrite = os.pwrite
+
+    def full(descriptor: int, data: memoryview, offset: int) -> int:
+        if offset:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return pwrite(descriptor, data[:9999], offset)
+
+    store = store_in(live)
+    with monkeypatch.context() as patch, pytest.raises(StorageError, match="No space left"):
+        patch.setattr(os, "pwrite", full)
+        store.write(0, 0, memoryview(DATA))
+    assert [*(live.path / FILES).iterdir()] == [] and not store.is_finished(0)
     store.write(0, 0, memoryview(DATA))
     assert (live.staged.path / FILE.name).read_bytes() == DATA
 
