@@ -75,7 +75,7 @@ class Fill:
         self._progress: dict[int, float] = {}
         self._origins: dict[int, Origin] = {}
         self._latest_progress = 0.0
-        self._buffers, self._stopped = Buffers(), False
+        self._buffers, self._stopped, self._ends_at = Buffers(), False, float("inf")
         self._threads: list[world.Thread] = []
 
     def start(self, threads: int = 0) -> None:
@@ -90,9 +90,9 @@ class Fill:
             self._stopped = True
             self._changed.notify_all()
         self._waiters.wake_all()
-        deadline = world.monotonic() + 1.0
+        self._ends_at = min(self._ends_at, world.monotonic() + 1.0)
         for thread in self._threads:
-            thread.join(max(0.0, deadline - world.monotonic()))
+            thread.join(max(0.0, self._ends_at - world.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
     def follow(self, order: Sequence[int]) -> None:
@@ -221,7 +221,7 @@ class Fill:
         try:
             origin = self._fetch(piece.number, piece.begin, target, piece.number in self._from_source, is_urgent)
             is_cached = is_urgent or (self._is_read_soon and origin == Origin.SOURCE)
-            if self._stopped:  # it hung, and nobody waited for this thread: a successor may write these files
+            if world.monotonic() > self._ends_at:  # it hung, and was left behind: a successor may write these files
                 raise StorageError(f"{self._source_name(piece.number)} answered too late: {_ADVICE}")
             self._store.write(piece.number, piece.begin, target, None if is_cached else release)
         except BaseException:
