@@ -1,0 +1,87 @@
+"""Files and folders that are staged as they are: hostile lists of them, and names that mislead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import dlio
+from dlio.dataset.location import TREE
+from dlio.dataset.manifest import NAME, Manifest
+from dlio.dataset.schema import Schema
+from dlio.dataset.tree import Entry, encoded, manifest_of
+from dlio.errors import ManifestError
+from dlio.io.files import digest_bytes
+
+
+def _hostile(root: Path, entries: Sequence[Entry], files: Sequence[str] = ()) -> Path:
+    """Makes a data set that anybody could have published, whose list is not of what it holds."""
+    root.mkdir()
+    (root / "env.tree").write_bytes(table := encoded(entries, "env"))
+    for name in files:
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_bytes(b"1")
+    made = manifest_of(
+        [Entry("folder", "env", 0o755, 0, 0), *(Entry("file", name, 0o644, 0, 0, 1) for name in files)], table, root
+    )
+    shards = [
+        shard.replace(files=tuple(each.replace(digest=each.digest or digest_bytes(b"1")) for each in shard.files))
+        for shard in made.shards
+    ]
+    replace(made, shards=tuple(shards)).save(root)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("entries", "files", "match"),
+    [
+        ([Entry("folder", ".dlio", 0o700, 0, 0), Entry("link", ".dlio/aside", 0o777, 0, 0, 0, "VICTIM")], [], "lists"),
+        ([Entry("folder", NAME, 0o755, 0, 0)], [], "lists"),
+        ([Entry("folder", "env", 0o755, 0, 0), Entry("link", "env/x", 0o777, 0, 0, 0, "VICTIM")], ["env/x"], "lists"),
+        ([Entry("folder", "env", 0o755, 0, 0), Entry("file", "env/x", 0o644, 0, 0, 1)], [], "lists"),
+        ([Entry("folder", "/".join(["env"] * depth), 0o755, 0, 0) for depth in range(1, 27)], [], "deeper than 24"),
+        ([], [], "lists"),
+    ],
+)  # fmt: skip
+def test_a_hostile_list_changes_nothing_but_the_files_of_its_manifest(
+    tmp_path: Path, entries: list[Entry], files: list[str], match: str
+) -> None:
+    (victim := tmp_path / "victim").mkdir()
+    (victim / NAME).write_text("precious")
+    entries = [msgspec.structs.replace(each, target=each.target.replace("VICTIM", str(victim))) for each in entries]
+    hostile = _hostile(tmp_path / "hostile", entries, files)
+    for _ in range(2):
+        with pytest.raises(ManifestError, match=match):
+            dlio.stage(hostile, tmp_path / "local")
+    assert (victim / NAME).read_text() == "precious" and len(list(victim.iterdir())) == 1
+    assert not any(path.is_symlink() for path in (tmp_path / "local").rglob("*"))
+    dlio.clean(tmp_path / "local")
+
+
+def test_a_manifest_without_a_list_is_refused(tmp_path: Path) -> None:
+    (root := tmp_path / "none").mkdir()
+    Manifest(TREE, Schema.of({}), (), {}, root).save(root)
+    with pytest.raises(ManifestError, match="lists other files"):
+        dlio.stage(root, tmp_path / "local")
+
+
+@pytest.mark.parametrize("name", [".dlio", NAME])
+def test_names_of_dlio_itself_are_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "shared" / name / "inner").mkdir(parents=True)
+    with pytest.raises(ManifestError, match="is a name that dlio itself uses in a copy"):
+        dlio.stage(tmp_path / "shared" / name, tmp_path / "local")
+
+
+def test_two_dots_after_a_link_lead_where_the_system_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "other" / "inner").mkdir(parents=True)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "link").symlink_to(tmp_path / "other" / "inner")
+    (tmp_path / "here" / "x").write_text("here")
+    (tmp_path / "other" / "x").write_text("other")
+    monkeypatch.chdir(tmp_path / "here")
+    assert dlio.stage("link/../x", tmp_path / "local").path.read_text() == "other"
+    assert dlio.stage("link/..", tmp_path / "local").path.name == "other"
