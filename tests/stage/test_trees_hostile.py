@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +15,9 @@ from dlio.dataset.location import TREE
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.dataset.schema import Schema
 from dlio.dataset.tree import Entry, encoded, manifest_of
-from dlio.errors import ManifestError
+from dlio.errors import ManifestError, StorageError
 from dlio.io.files import digest_bytes
+from dlio.stage.transfer.tree import TreeFolder
 
 
 def _hostile(root: Path, entries: Sequence[Entry], files: Sequence[str] = ()) -> Path:
@@ -85,3 +87,16 @@ def test_two_dots_after_a_link_lead_where_the_system_says(tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path / "here")
     assert dlio.stage("link/../x", tmp_path / "local").path.read_text() == "other"
     assert dlio.stage("link/..", tmp_path / "local").path.name == "other"
+
+
+def test_a_changed_file_is_refused_at_each_try(tmp_path: Path) -> None:
+    """No digest would tell that a copy is of two states, so an agent that tries again must not get the second one."""
+    (image := tmp_path / "image").write_bytes(b"A" * 9000)
+    source = TreeFolder(image)
+    file, target = source.manifest.shards[1].files[0], bytearray(4500)
+    source.read_range(file, 0, memoryview(target))
+    image.write_bytes(b"B" * 9000)
+    os.utime(image, ns=(5, 5))
+    for _ in range(3):
+        with pytest.raises(StorageError, match="image changed while it was copied: stage again"):
+            source.read_range(file, 4500, memoryview(target))
