@@ -18,6 +18,7 @@ from dlio.dataset.tree import Entry, encoded, manifest_of
 from dlio.errors import ManifestError, StorageError
 from dlio.io.files import digest_bytes
 from dlio.stage.transfer.tree import TreeFolder
+from tests.helpers.staging import write_dataset
 
 
 def _hostile(root: Path, entries: Sequence[Entry], files: Sequence[str] = ()) -> Path:
@@ -100,3 +101,11 @@ def test_a_changed_file_is_refused_at_each_try(tmp_path: Path) -> None:
     for _ in range(3):
         with pytest.raises(StorageError, match="image changed while it was copied: stage again"):
             source.read_range(file, 4500, memoryview(target))
+
+
+def test_a_file_that_lies_beside_a_data_set_is_none_of_it(tmp_path: Path) -> None:
+    source = write_dataset(tmp_path / "packed", [3000], stem="part").root
+    (source / "weights.bin").write_bytes(b"weights")
+    assert dlio.stage(source / "weights.bin", tmp_path / "local").path.read_bytes() == b"weights"
+    staged, shard = dlio.stage(source, tmp_path / "local"), Manifest.load(source).shards[0].files[0]
+    assert staged.format != TREE and dlio.stage(source / shard.name, tmp_path / "local") == staged

@@ -51,10 +51,21 @@ def _absolute(path: Path) -> Path:
 
 
 def _is_dataset(path: Path) -> bool:
-    """Returns whether a path is a data set's manifest or shard, what will be a data set, or a staged copy."""
+    """Returns whether a path is a data set's manifest or shard, what will be a data set, or a staged copy.
+
+    Raises:
+        ManifestError, StorageError: a manifest beside a file, which may list it, is damaged or cannot be read.
+    """
     folder, copy = folder_of(path), f"{CONTROL}/{MARKER}"
+    if folder != path and path.name != NAME and not path.name.startswith("shard-") and not _lists(folder, path.name):
+        return False
     is_one = any((folder / name).exists() for name in (NAME, PARTIAL_NAME, copy))
     return is_one or (path.with_name(f"{path.name}{TREE_SUFFIX}").exists() and (path.parent / copy).exists())
+
+
+def _lists(folder: Path, name: str) -> bool:
+    """Returns whether a data set's manifest lists a file beside it; raises ManifestError, StorageError."""
+    return any(file.name == name for shard in Manifest.load(folder).shards for file in shard.files)
 
 
 class TreeFolder:
