@@ -155,9 +155,6 @@ class Injector:
         weather = self._cluster.network.weather
         weather.reset = weather.refused = weather.lost = 0.0
         weather.window = WINDOW
-        if "source-changed" in self.happened:  # "stage again when nobody writes to it": the user ends the agents
-            for process in self._cluster.launcher.started:
-                process.kill()
 
     def _begin(self, fault: Fault) -> None:
         if self._is_healed:
