@@ -79,15 +79,14 @@ def test_names_of_dlio_itself_are_refused(tmp_path: Path, name: str) -> None:
         dlio.stage(tmp_path / "shared" / name, tmp_path / "local")
 
 
-def test_two_dots_after_a_link_lead_where_the_system_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_dots_after_a_link_lead_where_the_system_says(tmp_path: Path) -> None:
     (tmp_path / "other" / "inner").mkdir(parents=True)
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "link").symlink_to(tmp_path / "other" / "inner")
     (tmp_path / "here" / "x").write_text("here")
     (tmp_path / "other" / "x").write_text("other")
-    monkeypatch.chdir(tmp_path / "here")
-    assert dlio.stage("link/../x", tmp_path / "local").path.read_text() == "other"
-    assert dlio.stage("link/..", tmp_path / "local").path.name == "other"
+    assert dlio.stage(f"{tmp_path}/here/link/../x", tmp_path / "local").path.read_text() == "other"
+    assert dlio.stage(f"{tmp_path}/here/link/..", tmp_path / "local").path.name == "other"
 
 
 def test_a_changed_file_is_refused_at_each_try(tmp_path: Path) -> None:
