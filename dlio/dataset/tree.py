@@ -91,17 +91,41 @@ def decoded(data: bytes, path: Path) -> list[Entry]:
     for number, entry in enumerate(entries, start=2):
         folder, slash, last = entry.path.rpartition("/")
         is_top = not slash and number == 2
-        if not (is_top or folder in around) or last in ("", ".", "..") or "\0" in entry.path or entry.path in seen:
+        if not (is_top or folder in around) or last in ("", ".", "..") or entry.path in seen:
             raise json_lines.damaged(path, number, ValueError(f"{entry.path!r} lies in no folder listed before it"))
+        if problem := _impossible(entry):
+            raise json_lines.damaged(path, number, ValueError(problem))
         around |= {entry.path} if entry.kind == "folder" else set()
         seen.add(entry.path)
     return entries
 
 
+def _impossible(entry: Entry) -> str:
+    """Returns what of an entry no list of dlio's has, since it may come from anybody; "" if nothing."""
+    kept, always = _MODES[entry.kind]
+    if entry.mode & ~kept or always & ~entry.mode:
+        return f"{entry.path!r} has the mode {entry.mode:o}, which is never given to a {entry.kind}"
+    try:
+        return "a name holds a zero byte" if b"\0" in os.fsencode(entry.path + entry.target) else ""
+    except UnicodeEncodeError:
+        return f"nothing can have the name {entry.path!r}, or the target {entry.target!r}"
+
+
 def entries_of(manifest: Manifest, root: Path) -> list[Entry]:
-    """Returns the entries of the list of a copy in the folder `root`; raises ManifestError, StorageError."""
-    table = manifest.shards[0].files[0]
-    return decoded(files.read_regular(root / table.name, table.num_bytes), root / table.name)
+    """Returns the entries of the list of a copy in the folder `root`.
+
+    Raises:
+        ManifestError: the list is damaged, or is not of the files of the manifest.
+        StorageError: it cannot be read.
+    """
+    table, *listed = [file for shard in manifest.shards for file in shard.files] or [File("", 0, "")]
+    path, most = root / table.name, min(table.num_bytes, limits.manifest_bytes())
+    entries = decoded(files.read_regular(path, most), path) if table.name else []
+    found = {(entry.path, entry.num_bytes) for entry in entries if entry.kind == "file"}
+    is_named_so = entries and f"{entries[0].path}{TREE_SUFFIX}" == table.name
+    if not is_named_so or found != {(file.name, file.num_bytes) for file in listed}:
+        raise ManifestError(f"{path} lists other files than the manifest beside it: stage from an undamaged source")
+    return entries
 
 
 def differing(manifest: Manifest, root: Path) -> Iterator[tuple[str, str]]:

@@ -39,6 +39,8 @@ def line(**changes: object) -> bytes:
         line(path="env/x\0"), line(path="env"), line(path=""), line(mode=0o4755), line(mode=-1), line(time=2**64),
         line(group=-2), line(bytes=-1), line(target=None), line() + line().split(b"\n")[2] + b"\n",
         line(kind="link", target="/tmp") + b'["file","env/x/y",420,0,0,1,""]\n',
+        line(mode=0o666), line(mode=0o044), line(kind="folder", mode=0o555), line(kind="link", target="a\0b"),
+        line(path="env/\ud800"), line(kind="link", target="\ud800"),
     ],
 )  # fmt: skip
 def test_a_list_that_leads_elsewhere_is_refused(data):

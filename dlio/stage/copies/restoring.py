@@ -12,11 +12,12 @@ import stat
 from pathlib import Path
 
 from dlio.dataset.location import TREE
-from dlio.dataset.manifest import Manifest
+from dlio.dataset.manifest import NAME, Manifest
 from dlio.dataset.tree import Entry, entries_of
-from dlio.errors import StorageError
+from dlio.errors import ManifestError, StorageError
 from dlio.io import files
 from dlio.stage.copies.access import Access
+from dlio.stage.copies.base_folder import CONTROL, MOST_LEVELS
 
 
 def restore(manifest: Manifest, root: Path) -> None:
@@ -27,12 +28,15 @@ def restore(manifest: Manifest, root: Path) -> None:
         root: the folder of the copy, which has all its files.
 
     Raises:
-        ManifestError: the list is damaged.
+        ManifestError: the list is damaged, or would change what is dlio's own in the copy.
         StorageError: the file system refused.
     """
     if manifest.format != TREE:
         return
     entries = entries_of(manifest, root)
+    check_reserved(entries[0].path)
+    if deep := [entry.path for entry in entries if entry.path.count("/") > MOST_LEVELS]:
+        raise ManifestError(f"{root / deep[0]} lies deeper than {MOST_LEVELS} folders, and could not be removed again")
     with files.storage_errors("restore", root):
         folders = [entry for entry in entries if entry.kind == "folder"]
         for entry in folders:
@@ -46,6 +50,12 @@ def restore(manifest: Manifest, root: Path) -> None:
         for entry in reversed(folders):  # what is made in a folder changes its time
             _give(root, entry)
             files.sync_folder(root / entry.path)
+
+
+def check_reserved(name: str) -> None:
+    """Raises ManifestError if what is staged is named as what dlio itself has in a copy."""
+    if name in (NAME, CONTROL):
+        raise ManifestError(f"{name!r} is a name that dlio itself uses in a copy: give the file or folder another one")
 
 
 def _make_folder(root: Path, entry: Entry) -> None:

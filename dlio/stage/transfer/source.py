@@ -86,12 +86,14 @@ class MountedFolder:
 
     Args:
         manifest: the data set.
-        modified: when its files were changed last, in ns, by their names; those not named as their first read finds it.
+        modified: when its files were changed last, in ns, by their names; a file that has another time is not read. Of
+            files not named it is as their first read finds it.
     """
 
     def __init__(self, manifest: Manifest, modified: Mapping[str, int] | None = None) -> None:
         self.manifest, self._root = manifest, str(manifest.root)
-        self._modified = dict(modified or {})
+        self._told = modified or {}
+        self._modified = dict(self._told)
         self._status: dict[str, os.stat_result] = {}
         self._surroundings = FolderAccess()
         self._held, self._lock = lru_cache(_HELD)(_Held), world.lock()
@@ -131,7 +133,8 @@ class MountedFolder:
                 raise
         _check_size(path, status, file)
         if target or self._modified.setdefault(file.name, status.st_mtime_ns) != status.st_mtime_ns:
-            self._modified.pop(file.name, None)  # the next try may go well; the digest finds what is of two states
+            if file.name not in self._told:  # the next try may go well; its digest finds what is of two states
+                self._modified.pop(file.name, None)
             raise _changed(path)
         self._status[file.name] = status
 

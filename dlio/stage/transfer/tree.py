@@ -18,6 +18,7 @@ from dlio.io import files, limits
 from dlio.io.threads import Threads
 from dlio.stage.copies.access import PRIVATE, Access, FolderAccess, has_list
 from dlio.stage.copies.base_folder import CONTROL, MARKER, MOST_LEVELS
+from dlio.stage.copies.restoring import check_reserved
 from dlio.stage.transfer.read_ahead import ReadAhead
 from dlio.stage.transfer.source import MountedFolder, StagingSource, source_of
 
@@ -32,18 +33,39 @@ def anything(given: str | PathLike[str] | Manifest | StagingSource) -> StagingSo
         DlioError: as `source_of`; for a folder without a data set as `TreeFolder`.
     """
     if isinstance(given, str | PathLike) and not names_url(given):
-        path = Path(os.path.abspath(given))  # noqa: PTH100  a link keeps its name
+        path = _absolute(Path(given))
         with files.storage_errors("look at", path):
             if not (path / NAME).exists() and path.exists() and not _is_dataset(path):
                 return TreeFolder(path)
     return source_of(given)
 
 
+def _absolute(path: Path) -> Path:
+    """Returns an absolute path without `..`, which after a link leads elsewhere than the names say."""
+    path = path.absolute()  # a link keeps its name
+    if ".." not in path.parts:
+        return path
+    if path.name == "..":
+        return Path(os.path.realpath(path))
+    return Path(os.path.realpath(path.parent), path.name)
+
+
 def _is_dataset(path: Path) -> bool:
-    """Returns whether a path is a data set's manifest or shard, what will be a data set, or a staged copy."""
+    """Returns whether a path is a data set's manifest or shard, what will be a data set, or a staged copy.
+
+    Raises:
+        ManifestError, StorageError: a manifest beside a file, which may list it, is damaged or cannot be read.
+    """
     folder, copy = folder_of(path), f"{CONTROL}/{MARKER}"
+    if folder != path and path.name != NAME and not path.name.startswith("shard-") and not _lists(folder, path.name):
+        return False
     is_one = any((folder / name).exists() for name in (NAME, PARTIAL_NAME, copy))
     return is_one or (path.with_name(f"{path.name}{TREE_SUFFIX}").exists() and (path.parent / copy).exists())
+
+
+def _lists(folder: Path, name: str) -> bool:
+    """Returns whether a data set's manifest lists a file beside it; raises ManifestError, StorageError."""
+    return any(file.name == name for shard in Manifest.load(folder).shards for file in shard.files)
 
 
 class TreeFolder:
@@ -54,13 +76,14 @@ class TreeFolder:
 
     Raises:
         UsageError: a device, a socket or a pipe lies in it; or it is the root folder.
-        ManifestError: it holds more files than dlio lists.
+        ManifestError: it holds more files than dlio lists, or has a name of dlio's own.
         StorageError: a folder cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
         if not path.name:
             raise UsageError(f"{path} has no name: name a file or folder in it to be staged")
+        check_reserved(path.name)
         self._path, self._table_name = path, f"{path.name}{TREE_SUFFIX}"
         self._entries = entries = list(_listed(path))
         self._table = tree.encoded(entries, str(path))
