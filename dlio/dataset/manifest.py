@@ -170,8 +170,9 @@ class Manifest:
         except StorageError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR):
                 raise
-        if path.parent.with_name(path.parent.name + TREE_SUFFIX).is_file() and path.parent.with_name(NAME).is_file():
-            return cls.load(path.parent.parent)  # a folder that was staged as it is
+        around = path.parent.parent
+        if (around / (path.parent.name + TREE_SUFFIX)).is_file() and (around / NAME).is_file():
+            return cls.load(around)  # a folder that was staged as it is
         is_partial = (path.parent / PARTIAL_NAME).exists()
         hint = "it is still being packed: run the same pack command again" if is_partial else ""
         hint = hint or named_in(path.parent) or shards_in(path.parent) or unpacked(path.parent)

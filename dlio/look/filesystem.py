@@ -75,7 +75,7 @@ class DlioFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def _files(self, root: str) -> _Files:
         if root not in self._opened:
-            samples = PackedSamples(root)
+            samples = PackedSamples(root or "/")
             with closed_on_error(samples):
                 self._opened[root] = _Files(samples, self._field)
         return self._opened[root]

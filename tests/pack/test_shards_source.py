@@ -116,7 +116,7 @@ def test_damage_is_named_by_the_path_that_was_given(theirs, tmp_path) -> None:
         dlio.pack(open_source(folder, name=name), tmp_path / "out", engine="serial")
 
 
-@pytest.mark.parametrize("verb", [["info"], ["verify"], ["stage"], ["convert"]])
+@pytest.mark.parametrize("verb", [["info"], ["verify"], ["convert"]])
 def test_a_verb_for_data_sets_names_the_two_for_shards(verb, wds, tmp_path, capfd) -> None:
     shutil.rmtree(wds / HIDDEN, ignore_errors=True)
     words = [*verb, str(wds), *([str(tmp_path / "out")] if verb[0] != "info" and verb[0] != "verify" else [])]

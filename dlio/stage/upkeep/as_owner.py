@@ -16,7 +16,7 @@ import logging
 import math
 import os
 import pwd
-import select
+import selectors
 import signal
 import sys
 import time
@@ -132,7 +132,7 @@ def _lines(reader: int, child: int, patience: Patience) -> Iterator[bytes]:
     """Yields the lines that a child sends; raises StorageError when its time is over."""
     text, lag, moved, before = b"", 0.0, 0.0, time.monotonic()
     while True:
-        if select.select([reader], [], [], max(0.0, min(_LOOK_SECONDS, patience.seconds - lag)))[0]:
+        if _readable([reader], max(0.0, min(_LOOK_SECONDS, patience.seconds - lag))):
             if not (part := os.read(reader, 1 << 16)):
                 return
             *lines, text = (text + part).split(b"\n")
@@ -240,10 +240,18 @@ def _go_on_behind_pipes() -> None:
         os._exit(code if code >= 0 else 128 - code)
 
 
+def _readable(readers: Iterable[int], seconds: float | None = None) -> list[int]:
+    """Returns those of some pipes that can be read, after waiting for one; there may be more than 1,024 open files."""
+    with selectors.DefaultSelector() as selector:
+        for reader in readers:
+            selector.register(reader, selectors.EVENT_READ)
+        return [key.fd for key, _ in selector.select(seconds)]
+
+
 def _pass_on(targets: dict[int, int]) -> None:
     """Writes what comes from each of the descriptors to another, until all have ended."""
     while targets:
-        for reader in select.select(list(targets), [], [])[0]:
+        for reader in _readable(targets):
             if data := os.read(reader, 1 << 16):
                 with suppress(OSError):  # nobody reads it any more
                     while data:
