@@ -1,12 +1,14 @@
 """Files and folders that are staged as they are: a list of them, `NAME.tree`, and the manifest of its files.
 
-The list is JSON Lines: `{"tree": 1}`, then an array for each file, folder and link, folders before what lies in them:
+The list is JSON Lines: `{"tree": 1, "from": "/shared/env"}`, the real path of what is staged, then an array for each
+file, folder and link, folders before what lies in them:
 
     ["folder", "env/bin", 493, 1700000000000000000, 100, 0, ""]        mode, time of its last change in ns, group id
     ["file", "env/bin/python3.12", 493, 1700000000000000000, 100, 6831704, ""]                     and size in bytes
     ["link", "env/bin/python", 511, 1700000000000000000, 100, 0, "python3.12"]                     and where it points
 
-The content id is over this list, since nothing else is known before the files are read. The manifest of the source has
+The content id is over this list, since nothing else is known before the files are read; two files of one name, size and
+time have different ids by their paths. The manifest of the source has
 no digests of the files; those are found while a copy is made, and are in the manifest of the copy.
 """
 
@@ -29,7 +31,7 @@ from dlio.errors import ManifestError
 from dlio.io import files, limits
 
 LEAST_LINE = 24  # bytes, of an entry
-_HEAD = b'{"tree":1}\n'
+_VERSION = 1
 _GROUP_BYTES, _GROUP_FILES = 32 << 20, 256  # of a shard, which one node reads for all
 _MODES = {"file": (0o755, 0o400), "folder": (0o755, 0o700), "link": (0o777, 0)}  # what is kept, what is always there
 
@@ -68,13 +70,14 @@ class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return cls(kind, path, status_mode & kept | always, time, group, size, target)  # type: ignore[arg-type]
 
 
-def encoded(entries: Sequence[Entry], name: str) -> bytes:
-    """Returns the list; raises ManifestError if it is longer than dlio would read."""
-    lines = [json_lines.dense(msgspec.to_builtins(entry)) + b"\n" for entry in entries]
+def encoded(entries: Sequence[Entry], source: str) -> bytes:
+    """Returns the list of what lies at a real path; raises ManifestError if it is longer than dlio would read."""
+    head = json_lines.dense({"tree": _VERSION, "from": source}) + b"\n"
+    lines = [head] + [json_lines.dense(msgspec.to_builtins(entry)) + b"\n" for entry in entries]
     if (size := sum(map(len, lines))) > limits.manifest_bytes():
-        problem = f"the list of {len(entries):,} files and folders in {name} has {size:,} bytes"
+        problem = f"the list of {len(entries):,} files and folders in {source} has {size:,} bytes"
         raise ManifestError(f"{problem}: expected at most {limits.manifest_bytes():,}; stage its folders one by one")
-    return _HEAD + b"".join(lines)
+    return b"".join(lines)
 
 
 def decoded(data: bytes, path: Path) -> list[Entry]:
@@ -84,8 +87,9 @@ def decoded(data: bytes, path: Path) -> list[Entry]:
         ManifestError: it is damaged.
     """
     head, _, rest = data.partition(b"\n")
-    if head + b"\n" != _HEAD:
-        raise ManifestError(f"{path}, line 1: expected {_HEAD.decode().strip()}, found {head[:80]!r}: stage again")
+    if not _is_head(head):
+        expected = f'{{"tree":{_VERSION},"from":"/..."}}'
+        raise ManifestError(f"{path}, line 1: expected {expected}, found {head[:80]!r}: stage again")
     entries = [entry for some in json_lines.parse([rest], Entry, lambda some, _: some, path) for entry in some]
     around, seen = set[str](), set[str]()
     for number, entry in enumerate(entries, start=2):
@@ -98,6 +102,14 @@ def decoded(data: bytes, path: Path) -> list[Entry]:
         around |= {entry.path} if entry.kind == "folder" else set()
         seen.add(entry.path)
     return entries
+
+
+def _is_head(line: bytes) -> bool:
+    try:
+        head = msgspec.json.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    return isinstance(head, dict) and head.get("tree") == _VERSION and isinstance(head.get("from"), str)
 
 
 def _impossible(entry: Entry) -> str:

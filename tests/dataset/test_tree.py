@@ -18,7 +18,7 @@ ENTRIES = [
     Entry("folder", "env/b", 0o700, 0, 0),
     Entry("link", "env/b/c", 0o777, 7, 0, 0, "/\udcfe"),
 ]
-HEAD = b'{"tree":1}\n'
+HEAD = b'{"tree":1,"from":"/shared/env"}\n'
 
 
 def test_a_list_is_read_as_it_was_written():

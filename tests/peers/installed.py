@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -30,8 +31,10 @@ def run(words: Sequence[object], environment: Mapping[str, str] | None = None, c
     """Returns what a command prints that can import dlio, its tests and the peers; fails the test if it fails."""
     path = f"{ROOT}:{PEERS}"
     own = os.environ | NO_NOISE | {"PYTHONPATH": path} | dict(environment or {})
-    ended = subprocess.run(
-        [*map(str, words)], env=own, cwd=cwd, capture_output=True, text=True, timeout=_LIMIT_SECONDS, check=False
-    )
+    with TemporaryDirectory() as short:  # pytest's own folders have paths too long for the sockets of worker processes
+        ended = subprocess.run(
+            [*map(str, words)], env=own | {"TMPDIR": short}, cwd=cwd, capture_output=True, text=True,
+            timeout=_LIMIT_SECONDS, check=False,
+        )  # fmt: skip
     assert ended.returncode == 0, f"{ended.stdout[-4000:]}\n{ended.stderr[-4000:]}"
     return ended.stdout

@@ -22,6 +22,6 @@ def test_accelerates_own_tests_pass_with_dlios_loader(tmp_path):
     shutil.copy(installed.PEERS / "accelerate-1.15.0/tests/test_data_loader.py", tmp_path)
     words = ["-m", "pytest", "-q", "-s", "-p", "tests.peers.accelerate_plugin", "-p", "no:cacheprovider"]
     words += ["-W", "ignore", "--timeout", "100", "-k", CASES, "test_data_loader.py"]
-    told = installed.run([sys.executable, *words], {"TMPDIR": str(tmp_path)}, cwd=tmp_path)
+    told = installed.run([sys.executable, *words], cwd=tmp_path)
     assert "failed" not in told and int(re.findall(r"(\d+) passed", told)[-1]) >= LEAST_PASSED, told[-2000:]
     assert "used DataLoader DataLoaderDispatcher DataLoaderShard SkipDataLoader" in told

@@ -26,7 +26,7 @@ def test_grains_own_loader_reads_dlios_samples(tmp_path):
     installed.require("grain", "parameterized", "portpicker.py")
     words = ["-m", "pytest", "-q", "-p", "tests.peers.grain_plugin", "-p", "no:cacheprovider", "-W", "ignore"]
     words += ["--timeout", "100", "-k", CASES, "--pyargs", "grain._src.python.data_loader_test"]
-    told = installed.run([sys.executable, *words], {"TMPDIR": str(tmp_path), "JAX_PLATFORMS": "cpu"}, cwd=tmp_path)
+    told = installed.run([sys.executable, *words], {"JAX_PLATFORMS": "cpu"}, cwd=tmp_path)
     assert "failed" not in told and int(re.findall(r"(\d+) passed", told)[-1]) >= LEAST_PASSED, told[-2000:]
     assert (tmp_path / "numbers-0-8-1/manifest.jsonl").exists()  # the source was dlio's
 
@@ -41,6 +41,6 @@ def test_grains_tests_of_tfrecord_read_dlios_file(tmp_path):
     shard.rename(tmp_path / "testdata/morris_sequence_first_5.tfrecord")
     words = ["-m", "pytest", "-q", "-p", "tests.peers.grain_tfrecord_plugin", "-p", "no:cacheprovider", "-W", "ignore"]
     words += ["--timeout", "100", "--source", tmp_path, "--pyargs", f"{SOURCES}.tfrecord_dataset_test"]
-    environment = {"TMPDIR": str(tmp_path), "TEST_TMPDIR": str(tmp_path), "JAX_PLATFORMS": "cpu"}
+    environment = {"TEST_TMPDIR": str(tmp_path), "JAX_PLATFORMS": "cpu"}
     told = installed.run([sys.executable, *words], environment, cwd=tmp_path)
     assert "failed" not in told and int(re.findall(r"(\d+) passed", told)[-1]) == 5, told[-2000:]

@@ -24,7 +24,7 @@ JOB = Path(__file__).with_name("vision_job.py")
 
 def run(peer: str, folder: Path) -> dict[str, Any]:
     own = {"YOLO_OFFLINE": "true", "YOLO_CONFIG_DIR": str(folder / "settings"), "HF_HUB_OFFLINE": "1"}
-    own |= {"HF_HOME": str(folder / "home"), "MPLCONFIGDIR": str(folder / "fonts"), "TMPDIR": str(folder)}
+    own |= {"HF_HOME": str(folder / "home"), "MPLCONFIGDIR": str(folder / "fonts")}
     told = installed.run([sys.executable, "-W", "ignore", JOB, peer, folder], own, cwd=folder)
     return json.loads(told.splitlines()[-1])
 

@@ -108,3 +108,13 @@ def test_a_file_that_lies_beside_a_data_set_is_none_of_it(tmp_path: Path) -> Non
     assert dlio.stage(source / "weights.bin", tmp_path / "local").path.read_bytes() == b"weights"
     staged, shard = dlio.stage(source, tmp_path / "local"), Manifest.load(source).shards[0].files[0]
     assert staged.format != TREE and dlio.stage(source / shard.name, tmp_path / "local") == staged
+
+
+def test_files_of_one_name_size_and_time_are_not_taken_for_each_other(tmp_path: Path) -> None:
+    for name, byte in (("a", b"A"), ("b", b"B")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.pt").write_bytes(byte * 1000)
+        os.utime(tmp_path / name / "model.pt", (1, 1))
+    for name, byte in (("a", b"A"), ("b", b"B"), ("a", b"A")):
+        found = dlio.stage(tmp_path / name / "model.pt", tmp_path / "local")
+        assert found.path.read_bytes() == byte * 1000

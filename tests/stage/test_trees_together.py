@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import dlio
 from dlio.dataset.manifest import NAME
+from dlio.errors import DigestError
 from dlio.stage.planning.plan import Plan
 from dlio.stage.transfer.tree import anything
 from tests.helpers.slow_source import bytes_read
+from tests.helpers.staging import node
 from tests.helpers.trees import make_tree, snapshot
 from tests.stage.launched import Cluster, needs_mpiexec
 
@@ -48,3 +52,26 @@ def test_a_node_with_other_bytes_than_were_read_says_so(tmp_path: Path) -> None:
     assert not (copy.root / NAME).exists() and not (copy.root / name).exists()
     cluster.run(tree, 2)
     assert snapshot(cluster.staged(source, 1).path) == snapshot(tree)
+
+
+def test_what_an_earlier_run_received_is_compared_with_the_source(tmp_path: Path) -> None:
+    """Its nodes are not there any more to tell what they read."""
+    tree = make_tree(tmp_path / "shared" / "env", small=600)
+    cluster, source = Cluster(tmp_path, "folder"), anything(tree).manifest
+    cluster.run(tree, 2)
+    copy = cluster.staged(source, 1)
+    journal = copy.root / ".dlio" / "digests"
+    received = [json.loads(line)[0] for line in journal.read_text().splitlines() if line.endswith("true]")]
+    owned = [
+        file.name for number, file in enumerate(Plan(source, 1, 2).listed) if Plan(source, 1, 2).owner(number) == 0
+    ]
+    assert received and set(received) <= set(owned)
+    (copy.root / NAME).unlink()
+    name = received[0]
+    (copy.root / name).write_bytes(bytes((copy.root / name).stat().st_size))
+    journal.write_text(re.sub(r"(xxh3-128:)....(.*true)", r"\g<1>0000\2", journal.read_text(), count=1))
+    with pytest.raises(DigestError, match=r"has the digest xxh3-128:0000.*, and the source, has"):
+        dlio.stage(tree, tmp_path / "local" / "node1", strategy="replicate", topology=node(0, 1))
+    assert not (copy.root / NAME).exists() and not (copy.root / name).exists()
+    dlio.stage(tree, tmp_path / "local" / "node1", strategy="replicate", topology=node(0, 1))
+    assert snapshot(copy.path) == snapshot(tree)

@@ -57,7 +57,7 @@ const std::int16_t* ScanBlocks::read(std::uint32_t& num_mcus) {
   for (int i = 0; i < num_blocks_; ++i) blocks[i] = &memory_.blocks[i];
   for (std::uint32_t mcu = 0; mcu < num_mcus; ++mcu) {
     decode(blocks);
-    for (JBLOCKROW& block : blocks) block += num_blocks_;
+    for (int i = 0; i < num_blocks_; ++i) blocks[i] += num_blocks_;
   }
   next_ = at_;
   return memory_.blocks[0];

@@ -1,8 +1,9 @@
 """Digests that are found while files are copied, since their source knows none.
 
 `.dlio/digests` of a copy holds a line of JSON for each file, `["env/bin/python3.12", "xxh3-128:..."]`, written before
-the file gets its name. So a process that goes on with the copy of a killed one trusts the files that have a line, and
-the manifest of a copy can be made again if it is damaged.
+the file gets its name. So a process that goes on with the copy of a killed one knows the files that have a line, and
+the manifest of a copy can be made again if it is damaged. The line of a file that may have bytes from another node
+ends with `true`: they are compared before the copy is published (dlio/stage/meeting/agreeing.py).
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Learned:
         self._copy, self._path = copy, copy / CONTROL / _NAME
         self._lock = threading.Lock()
         self._found: dict[str, str] = {}
+        self._received = set[str]()
         self._is_loaded = False
         self._file: FileIO | None = None
 
@@ -55,8 +57,20 @@ class Learned:
             return self._found
         with suppress(FileNotFoundError), files.storage_errors("read", self._path):
             if self._path.exists():
-                self._found.update(_parsed(files.read_regular(self._path, limits.manifest_bytes())))
+                self._found, self._received = _parsed(files.read_regular(self._path, limits.manifest_bytes()))
         return self._found
+
+    def receives(self, name: str) -> None:
+        """Notes that a file that gets its name later may have bytes from another node."""
+        with self._lock:
+            self._load()
+            self._received.add(name)
+
+    def was_received(self, name: str) -> bool:
+        """Returns whether a file may have bytes from another node; raises StorageError."""
+        with self._lock:
+            self._load()
+            return name in self._received
 
     def get(self, name: str) -> str:
         """Returns the digest of a file; "" if it is not known; raises StorageError."""
@@ -90,8 +104,8 @@ class Learned:
             raise DigestError(f"{source} is damaged: expected the digest {file.digest}, found {digest}: pack it again")
 
     def _note(self, name: str, digest: str) -> None:
-        line = dump([name, digest]).encode()
         with self._lock, files.storage_errors("write", self._path):
+            line = dump([name, digest, True] if name in self._received else [name, digest]).encode()
             if self._file is None:
                 self._file = open(self._path, "ab", buffering=0, opener=_opener)  # noqa: SIM115  closed with this
                 self._file.write(b"\n")  # a line that a crash has cut off ends here
@@ -133,12 +147,13 @@ def _opener(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
-def _parsed(data: bytes) -> dict[str, str]:
-    """Returns the digests of all lines that are whole."""
-    found = {}
+def _parsed(data: bytes) -> tuple[dict[str, str], set[str]]:
+    """Returns the digests of all lines that are whole, and the names of the files that were received."""
+    found, received = dict[str, str](), set[str]()
     for line in data.split(b"\n")[:-1]:
         with suppress(ValueError, TypeError, RecursionError):
-            name, digest = json.loads(line)
+            name, digest, *more = json.loads(line)
             if isinstance(name, str) and isinstance(digest, str) and digest.startswith(f"{files.DEFAULT_DIGEST}:"):
                 found[name] = digest
-    return found
+                (received.add if more else received.discard)(name)
+    return found, received

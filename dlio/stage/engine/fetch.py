@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from dlio.io import trace, world
+from dlio.io import files, trace, world
 from dlio.stage.engine.failures import LaterError
 from dlio.stage.meeting.meeting import Meeting, Peer
 from dlio.stage.planning.plan import Plan
@@ -32,14 +32,21 @@ class Fetching:
         source: the data set.
         plan: this node's part.
         meeting: the other nodes; None if there are none.
+        receives: called with the name of a file without a digest that gets bytes from another node.
 
     Attributes:
         source_bytes: read from the source.
         peer_bytes: received from other nodes.
     """
 
-    def __init__(self, source: StagingSource, plan: Plan, meeting: Meeting | None) -> None:
-        self._source, self._plan, self._meeting = source, plan, meeting
+    def __init__(
+        self,
+        source: StagingSource,
+        plan: Plan,
+        meeting: Meeting | None,
+        receives: Callable[[str], None] = lambda name: None,
+    ) -> None:
+        self._source, self._plan, self._meeting, self._receives = source, plan, meeting, receives
         self._lock = world.lock()
         self._client = node_client(plan.node)
         self._streams: dict[int, world.Semaphore] = defaultdict(lambda: world.semaphore(STREAMS))
@@ -77,6 +84,8 @@ class Fetching:
         if self._meeting and not only_source and self._from_peers(self._meeting, number, begin, target, is_urgent):
             with self._lock:
                 self.peer_bytes += len(target)
+            if not (file := self._plan.listed[number]).digest:
+                self._receives(file.name)
             return Origin.PEER
         with self._asking(number, ""):
             self._source.read_range(self._plan.listed[number], begin, target)
@@ -169,6 +178,18 @@ class Fetching:
     def asked(self, number: int) -> str:
         """Returns who is asked, or was asked last without success, for a span of a file; the source if nobody is."""
         return self._asked.get(number) or self._source.name_of(self._plan.listed[number])
+
+    def digest_at_source(self, number: int) -> str:
+        """Returns the digest of a file, which is read from the source once more; raises StorageError."""
+        file, running = self._plan.listed[number], files.new_hash(files.DEFAULT_DIGEST)
+        buffer = memoryview(bytearray(min(files.BLOCK_BYTES, file.num_bytes)))
+        for begin in range(0, file.num_bytes, files.BLOCK_BYTES):
+            target = buffer[: file.num_bytes - begin]
+            self._source.read_range(file, begin, target)
+            with self._lock:
+                self.source_bytes += len(target)
+            running.update(target)
+        return f"{files.DEFAULT_DIGEST}:{running.hexdigest()}"
 
     def close(self) -> None:
         """Closes the source, and the connections that are not in use."""

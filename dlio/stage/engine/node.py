@@ -79,7 +79,7 @@ class Node:
                 MeetingFolder(meeting_folder(content), plan.node, plan.num_nodes), plan.node, plan.num_nodes
             )
         self.meeting = meeting
-        self._has_agreed = meeting is None or folder.has_manifest() or all(file.digest for file in plan.listed)
+        self._has_agreed = folder.has_manifest() or all(file.digest for file in plan.listed)
         self.store = Store(
             self._live,
             plan.listed,
@@ -90,7 +90,7 @@ class Node:
             create,
             job.listeners.report,
         )
-        self._fetching = Fetching(job.source, self.plan, self.meeting)
+        self._fetching = Fetching(job.source, self.plan, self.meeting, self.store.learned.receives)
         is_far = (lambda number: plan.owner(number) != plan.node) if self.meeting else None
         self.fill = Fill(
             self.store, self._fetching.fetch, self._source_name, self._fetching.judge, self._fetching.is_expected,
@@ -166,7 +166,7 @@ class Node:
     def agree(self) -> None:
         """Compares the digests that were found with other nodes'; raises as dlio/stage/meeting/agreeing.py."""
         if not self._has_agreed:  # until then the others serve this node
-            agree(self.meeting, self.plan, self.folder.path, self.store.learned)
+            agree(self.meeting, self.plan, self.folder.path, self.store.learned, self._fetching.digest_at_source)
             self._has_agreed = True
 
     def until_unused(self) -> None:

@@ -207,7 +207,7 @@ class Store:
             for begin, end in spans:
                 begun.blocks.clear(begin, end)
             begun.digest.end()
-            begun.digest = self._digest(number, begun.blocks)
+            begun.digest = RunningDigest(self._path(number), begun.blocks, self._algorithm(number), self._held)
 
     def is_whole(self, number: int) -> bool:
         """Returns whether all bytes of a file are there."""
@@ -275,9 +275,6 @@ class Store:
     def _is_small(self, number: int) -> bool:
         return self.listed[number].num_bytes <= SMALL_BYTES
 
-    def _digest(self, number: int, blocks: Blocks) -> RunningDigest:
-        return RunningDigest(self._path(number), blocks, self._algorithm(number), self._held)
-
     def _algorithm(self, number: int) -> str:
         return self.listed[number].digest.partition(":")[0] or files.DEFAULT_DIGEST
 
@@ -288,12 +285,16 @@ class Store:
                 return None
             if number not in self._begun:
                 try:
-                    file = self.listed[number]
-                    aside, bits = self._live.new(number), self._live.blocks(file)
-                    blocks, is_new = writing.begin(self._path(number), aside, bits, file, self._create)
-                    self._begun[number] = _Begun(blocks, self._digest(number, blocks), is_new)
+                    self._begun[number] = self._gone_on_with(number)
                 except StorageError as error:
                     if error.errno in FULL:
                         raise FullError(error.errno, error.strerror) from error
                     raise
             return self._begun[number]
+
+    def _gone_on_with(self, number: int) -> _Begun:
+        file, path, bits = self.listed[number], self._path(number), self._live.blocks(self.listed[number])
+        blocks, is_new = writing.begin(path, self._live.new(number), bits, file, self._create)
+        if not (is_new or file.digest):
+            self.learned.receives(file.name)  # perhaps, by the process that began it
+        return _Begun(blocks, RunningDigest(path, blocks, self._algorithm(number), self._held), is_new)

@@ -1,14 +1,15 @@
 """Whether the nodes have the same bytes of files whose digests their source does not know.
 
 Each node has the digest of what it wrote. Before its copy is published, it asks the node that read a file from the
-source for the digest of what that read. So bytes that a network, a memory or a disk has changed are noticed.
+source for the digest of what that read. So bytes that a network, a memory or a disk has changed are noticed. If nobody
+can tell, since that node is lost, or since an earlier run has received the file, it is read from the source again.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -27,35 +28,37 @@ _SOON_SECONDS = 0.05
 _log = logging.getLogger(__name__)
 
 
-def agree(meeting: Meeting | None, plan: Plan, copy: Path, learned: Learned) -> None:
-    """Compares the digests that this node has found with those of the nodes that read the files from the source.
+def agree(meeting: Meeting | None, plan: Plan, copy: Path, learned: Learned, at_source: Callable[[int], str]) -> None:
+    """Compares the digests of files with bytes from other nodes with what the nodes that read them have found.
 
     Args:
         meeting: the other nodes; None if there are none.
         plan: this node's part, all of which it has.
         copy: the folder of the copy.
         learned: the digests that this node has found.
+        at_source: returns the digest of a file at its source, which it reads; raises StorageError.
 
     Raises:
         DigestError: they differ; the file is removed, and fetched again by the next run.
-        StorageError: the file system refused.
+        StorageError: the source cannot be read, or the file system refused.
     """
-    if meeting is None:
-        return
-    left = {number for number in plan.kept if not plan.listed[number].digest}
+    listed = plan.listed
+    left = {number for number in plan.kept if not listed[number].digest and learned.was_received(listed[number].name)}
     since = world.monotonic()
-    while left := {number for number in left if plan.owner(number, meeting) != plan.node}:
-        if told := _told_by_all(meeting, plan, left):
+    while meeting and (asked := {number for number in left if plan.owner(number, meeting) != plan.node}):
+        if told := _told_by_all(meeting, plan, asked):
             for number, (peer, digest) in told.items():
-                _check(plan.listed[number].name, peer, digest, copy, learned)
+                who = f"node {peer.node} ({peer.owner.host}), which read it from the source"
+                _check(listed[number].name, f"{files.DEFAULT_DIGEST}:{digest.hex()}", who, copy, learned)
             left -= set(told)
             since = world.monotonic()
             continue
         if world.monotonic() - since > _PATIENCE_SECONDS:
-            name = plan.listed[min(left)].name
-            _log.warning("the digests of %d files, such as %s, could be compared with no other node's", len(left), name)
-            return
+            _log.warning("no other node tells the digests of %d files: they are read from the source", len(asked))
+            break
         world.sleep(_SOON_SECONDS)
+    for number in sorted(left):
+        _check(listed[number].name, at_source(number), "the source", copy, learned)
 
 
 def _told_by_all(meeting: Meeting, plan: Plan, numbers: Collection[int]) -> dict[int, tuple[Peer, bytes]]:
@@ -94,14 +97,13 @@ def _asked(connection: Connection, first: int) -> bytes:
     return bytes(data)
 
 
-def _check(name: str, peer: Peer, digest: bytes, copy: Path, learned: Learned) -> None:
-    own, other, path = learned.get(name), f"{files.DEFAULT_DIGEST}:{digest.hex()}", copy / name
+def _check(name: str, other: str, who: str, copy: Path, learned: Learned) -> None:
+    own, path = learned.get(name), copy / name
     if own == other:
         return
     with files.storage_errors("remove", path):
         path.unlink(missing_ok=True)
     raise DigestError(
-        f"{path} has the digest {own}, and node {peer.node} ({peer.owner.host}), which read it from the source, has "
-        f"{other}: it was changed on its way, or at the source; stage again, and if that does not help, run "
-        f"dlio verify on the copy of {peer.owner.host}"
+        f"{path} has the digest {own}, and {who}, has {other}: it was changed on its way, or at the source; stage "
+        "again, and if that does not help, run dlio verify on the other nodes' copies"
     )

@@ -86,7 +86,7 @@ class TreeFolder:
         check_reserved(path.name)
         self._path, self._table_name = path, f"{path.name}{TREE_SUFFIX}"
         self._entries = entries = list(_listed(path))
-        self._table = tree.encoded(entries, str(path))
+        self._table = tree.encoded(entries, os.path.realpath(path))
         self.manifest = tree.manifest_of(entries, self._table, path.parent)
         modified = {entry.path: entry.time for entry in entries if entry.kind == "file"}
         self._folder = MountedFolder(self.manifest, modified)

@@ -24,7 +24,7 @@ def test_there_are_as_many_as_promised_and_those_of_the_lists_come_with_them():
 
 @pytest.mark.jobs
 def test_a_planted_mistake_is_found_and_its_absence_is_not(tmp_path):
-    mutation = next(each for each in PLANTED if each.name == "protocol/acknowledged-too-early")
+    mutation = next(each for each in PLANTED if each.name == "protocol/not-settled")
     result = found(View(tmp_path / "view"), mutation, 10, 300.0)
     assert result.seed is not None
-    assert result.broken.startswith("right-bytes")
+    assert result.broken.startswith("not ended")
