@@ -33,7 +33,7 @@ DLIO_KERNEL inline void add_half(const std::int16_t* block, const std::uint8_t* 
                                  CodedPlanes& planes) noexcept {
   const __m256i lowest = _mm256_set1_epi16((1 << kLevels) - 1);
   __m256i low[2], large[2], zero[2], negative[2];
-  for (int i = 0; i < 2; ++i) {
+  for (std::ptrdiff_t i = 0; i < 2; ++i) {
     const __m256i values = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + 16 * i));
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(offsets + 16 * i));
     zero[i] = _mm256_cmpeq_epi16(values, _mm256_setzero_si256());
