@@ -5,7 +5,6 @@ python -m pytest -p tests.peers.grain_plugin --pyargs grain._src.python.data_loa
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -35,7 +34,7 @@ class RangeDataSource:
 @cache
 def packed(numbers: RangeDataSource) -> PackedSamples:
     """Returns the samples, which each process opens for itself."""
-    folder = Path(tempfile.gettempdir(), f"numbers-{numbers.start}-{numbers.stop}-{numbers.step}")
+    folder = Path(Path.cwd(), f"numbers-{numbers.start}-{numbers.stop}-{numbers.step}")
     if not (folder / "manifest.jsonl").exists():
         with dlio.Writer(folder, format="recordio") as writer:
             for number in range(numbers.start, numbers.stop, numbers.step):
