@@ -39,9 +39,6 @@ PROMISES = {
 #: ns for which a call of a loader may wait: its agent restarted thrice, each of which may hang in the middle of an
 #: answer (20 s), and what the engine itself waits for before it gives up (30 s).
 PATIENCE = 150 * S
-#: ns after the last fault in which everybody ends: what waits longest is a damaged file (60 s), and nodes that do not
-#: come (60 s); then comes the rest of the copy.
-LAST = 300 * S
 _HELD = 6  # pieces that came too early (running_digest.py)
 MOST_BUFFERS = 2 * THREADS + _HELD + 1
 _NEEDED_AGAIN = {"kill": 1, "pieces": 0, "eager": 0, "day": 0, "leave": 0, "think": 0}  # by fault; all nodes by others
@@ -186,7 +183,7 @@ class Oracle:
             )
 
     def end(self, waiting: Sequence[object], last_fault: int) -> None:
-        """Checks, once nothing runs or LAST has passed since the last fault, that everybody has ended."""
+        """Checks, at the end of a schedule, that everybody has ended."""
         if waiting:
             who = ", ".join(map(str, waiting[:4]))
             self.broken("end", f"{(self._scheduler.now - last_fault) / S:.0f} s after the last fault wait still: {who}")

@@ -1,4 +1,4 @@
-"""The world of a simulation, in the place of the system: `dlio.io.world` leads here."""
+"""The world of a simulation, instead of the system: `dlio.io.world` leads here."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Semaphore:
 
 @contextmanager
 def installed(world: World) -> Iterator[None]:
-    """Puts a world in the place of the present one, for all threads of this process, until the block ends."""
+    """Uses a world instead of the present one, for all threads of this process, until the block ends."""
     global _world
     before, _world = _world, world
     try:

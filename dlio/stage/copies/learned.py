@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -20,7 +19,7 @@ from pathlib import Path
 from dlio.dataset.json_lines import dump
 from dlio.dataset.manifest import File, Manifest
 from dlio.errors import DigestError, DlioError, StorageError
-from dlio.io import files, limits
+from dlio.io import files, limits, world
 from dlio.stage.copies.base_folder import CONTROL
 
 DIGEST_BYTES = 16  # of files.DEFAULT_DIGEST
@@ -36,7 +35,7 @@ class Learned:
 
     def __init__(self, copy: Path) -> None:
         self._copy, self._path = copy, copy / CONTROL / _NAME
-        self._lock = threading.Lock()
+        self._lock = world.lock()
         self._found: dict[str, str] = {}
         self._received = set[str]()
         self._is_loaded = False

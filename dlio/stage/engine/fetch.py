@@ -185,9 +185,7 @@ class Fetching:
         buffer = memoryview(bytearray(min(files.BLOCK_BYTES, file.num_bytes)))
         for begin in range(0, file.num_bytes, files.BLOCK_BYTES):
             target = buffer[: file.num_bytes - begin]
-            self._source.read_range(file, begin, target)
-            with self._lock:
-                self.source_bytes += len(target)
+            self.fetch(number, begin, target, only_source=True)
             running.update(target)
         return f"{files.DEFAULT_DIGEST}:{running.hexdigest()}"
 
