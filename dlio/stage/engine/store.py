@@ -143,9 +143,10 @@ class Store:
                 finally:
                     self._at_once.discard(number)
             elif begun := self._unfinished(number):
+                digest = begun.digest  # the file may be whole after this, and be found damaged: then it gets another
                 self._write_range(begun, path, begin, data, is_cached=release is None)
                 self._count(len(data))
-                begun.digest.add(begin, data, release)
+                digest.add(begin, data, release)
                 return
         if release:
             release()
@@ -201,13 +202,18 @@ class Store:
         self._count(file.num_bytes)
 
     def clear(self, number: int, spans: Sequence[Span]) -> None:
-        """Notes that spans are not there, unless the file is finished, and so verified."""
+        """Notes that spans are not there, unless the file is finished, and so verified.
+
+        Raises:
+            StorageError: the file system refused; some of them count as there.
+        """
         if not self._is_small(number) and (begun := self._unfinished(number, begins=False)):
             begun.is_sparse = False
-            for begin, end in spans:
-                begun.blocks.clear(begin, end)
             begun.digest.end()
             begun.digest = RunningDigest(self._path(number), begun.blocks, self._algorithm(number), self._held)
+            with files.storage_errors("write", self._live.blocks(self.listed[number])):
+                for begin, end in spans:
+                    begun.blocks.clear(begin, end)
 
     def is_whole(self, number: int) -> bool:
         """Returns whether all bytes of a file are there."""
