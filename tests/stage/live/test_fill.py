@@ -28,8 +28,12 @@ _URGENT, _AHEAD = 0, 1
 _BEFORE = 8  # pieces that loaders get while what is asked ahead is not overdue
 
 
+def _live(folder: Path) -> LiveFolder:
+    return LiveFolder(StagedFolder(folder, "0" * 32))
+
+
 def _store(folder: Path, listed: list[File], report: Callable[[int], None] | None = None) -> Store:
-    live = LiveFolder(StagedFolder(folder, "0" * 32))
+    live = _live(folder)
     live.staged.path.mkdir(parents=True)
     live.make()
     kept = set(range(len(listed)))
@@ -40,7 +44,7 @@ def test_files_left_for_later_are_not_begun_until_then(tmp_path: Path) -> None:
     content, later = b"content", {1}
     listed = [File(name, len(content), files.digest_bytes(content)) for name in ("now.bin", "later.bin")]
     store = _store(tmp_path, listed)
-    begun = store._live.path / FILES / "later.bin"
+    begun = _live(tmp_path).path / FILES / "later.bin"
 
     def fetch(number: int, begin: int, target: memoryview, *_: bool) -> Origin:
         target[:] = content
@@ -121,7 +125,7 @@ def test_a_damaged_file_is_fetched_again_from_the_source(tmp_path: Path, content
         assert fill.need(0, []) == Origin.SOURCE
     finally:
         fill.stop()
-    assert (store._live.staged.path / "a.bin").read_bytes() == content
+    assert (_live(tmp_path).staged.path / "a.bin").read_bytes() == content
 
 
 @pytest.mark.parametrize("size", [9, 99_999, 2 * MiB], ids=["small", "at once", "in blocks"])
@@ -167,7 +171,7 @@ def test_a_damaged_file_is_fetched_again_though_the_disk_refuses_at_first(
         fill.need(0, [])
     finally:
         fill.stop()
-    assert refused and (store._live.staged.path / "a.bin").read_bytes() == content
+    assert refused and (_live(tmp_path).staged.path / "a.bin").read_bytes() == content
 
 
 def test_nothing_is_written_into_a_file_that_gets_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +184,7 @@ def test_nothing_is_written_into_a_file_that_gets_its_name(tmp_path: Path, monke
         return Origin.SOURCE
 
     def held_up(source: Path, final: Path, **folders: int | None) -> None:
-        if final == store._live.staged.path / "a.bin":
+        if final == _live(tmp_path).staged.path / "a.bin":
             names.set()
             may_name.wait(60)
         replace(source, final, **folders)
@@ -200,4 +204,4 @@ def test_nothing_is_written_into_a_file_that_gets_its_name(tmp_path: Path, monke
     written.wait(0.5)
     may_name.set()
     reader.join(60)
-    assert fill.stop() and (store._live.staged.path / "a.bin").read_bytes() == content
+    assert fill.stop() and (_live(tmp_path).staged.path / "a.bin").read_bytes() == content
