@@ -238,7 +238,7 @@ def test_a_process_that_was_taken_for_lost_names_no_file_of_its_successor(live: 
     stopped, final = filled(live), live.staged.path / FILE.name
     take_over(live.staged, "source", (mine, elsewhere))
     live.make()
-    successor, end = store_in(live), len(DATA) - 77
+    successor, end = store_in(live), 9 * BLOCK_BYTES
     successor.missing(0, [(0, 0)])
     successor.write(0, end, memoryview(DATA)[end:])
     with suppress(StorageError):
