@@ -40,6 +40,7 @@ _CONTENT = 32  # characters of a content id
 _FORGOTTEN_SECONDS, _POLL_SECONDS = 7 * 86400, 0.05
 _SILENT_SECONDS = 3600  # of an agent on another machine
 _NODE, _RANK = (re.compile(rf"{each}-([0-9]+)of([0-9]+)\.json") for each in ("node", "rank"))
+_OLD = re.compile(r"node-[0-9]+\.json")  # before the number of nodes was in the name
 _UNFINISHED = re.compile(rf"\.({TOKEN}|(node|rank)-[0-9]+of[0-9]+\.json)\.[0-9a-f]+")
 
 _log = logging.getLogger(__name__)
@@ -276,7 +277,7 @@ def _is_there(meeting: OpenFolder, name: str) -> bool:
 def _remove(meeting: OpenFolder) -> None:
     """Removes a meeting folder, but nothing that is not a meeting's; raises OSError if something else is in it."""
     for name in meeting.names():
-        if name == TOKEN or any(each.fullmatch(name) for each in (_NODE, _RANK, _UNFINISHED)):
+        if name == TOKEN or any(each.fullmatch(name) for each in (_NODE, _RANK, _OLD, _UNFINISHED)):
             with suppress(FileNotFoundError):
                 meeting.unlink(name)
     with meeting.below("..") as around:
