@@ -90,5 +90,5 @@ def check_results(found: dict) -> None:
     assert found["travels"] == [outcome(error) for error in ERRORS]
     assert len(found["stops"]["results"]) == found["stops"]["taken"] - 1 < 100
     assert sorted(found["finishes"]) == list(range(9)) and found["finishes"][0] != 0
-    assert found["packs"].startswith("a worker died (killed, or out of memory) while at work on")
+    assert found["packs"].startswith("a worker died (crashed, killed, or out of memory) while at work on")
     assert "shard-0000" in found["packs"].partition("while at work on")[2]
