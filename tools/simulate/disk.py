@@ -31,6 +31,7 @@ FAULTS = {
     "hang": ((READ, WRITE, SYNC), "one call takes AMOUNT ms"),
 }
 _ERRNOS = {"eio-read": errno.EIO, "eio-write": errno.EIO, "eio-sync": errno.EIO, "stale": errno.ESTALE}
+_SELDOM, _TAIL = 0.05, 20  # some calls take so much longer: what was asked for first may come last
 _ROOM = {"full": errno.ENOSPC, "quota": errno.EDQUOT}
 
 
@@ -40,7 +41,7 @@ class Speed:
 
     Attributes:
         read, write: bytes a second, shared by all who use it.
-        latency: ns of a call; up to twice as much.
+        latency: ns of a call; up to twice as much, and now and then much more.
     """
 
     read: int = 8_000_000_000
@@ -109,6 +110,7 @@ class Disk:
     def wait(self, kind: str, count: int = 0) -> None:
         """Has the present task wait as long as a call takes; raises OSError if that is to fail."""
         took = self._speed.latency + self._chance.below(self._speed.latency + 1)
+        took *= _TAIL if self._chance.happens(_SELDOM) else 1
         if count:
             rate, line = (self._speed.write, WRITE) if kind == WRITE else (self._speed.read, READ)
             begins = max(self._free_at[line], self._scheduler.now)
