@@ -115,8 +115,9 @@ class Causes:
 
     def _has_come_after(self, read: Read, before: Sequence[Read]) -> bool:
         """Returns whether a node has come, or come again, after those that had the block had ended."""
-        came = max(come for come in self._comings[read.node] if come <= read.at)
-        return came > _SOON and all(each.process.is_dead and each.process.ended <= came for each in before)
+        comings = [come for come in self._comings[read.node] if come <= read.at]
+        is_early = len(comings) == 1 and comings[0] <= _SOON  # then nobody may have ended yet
+        return not is_early and all(each.process.is_dead and each.process.ended <= comings[-1] for each in before)
 
     @staticmethod
     def _is_cause(trouble: Trouble, at: int, nodes: Set[int]) -> bool:

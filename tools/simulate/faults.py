@@ -21,7 +21,7 @@ from tools.simulate.storage import NAME
 
 FINISH = "finish"  #: a copy gets its manifest
 _LATEST = 20_000  # event; most schedules are shorter
-_LONGEST = 30 * S
+_LONGEST = 50 * S  # longer than a process is silent that is taken for dead
 _ON = (0.0, 0.0, 0.0, 0.0, 0.02, 0.05, 0.1, 0.25, 0.5)  # probability that a kind is on; 0 for a few kinds
 _OFTEN = 4  # times as likely among a few: what ends or cuts off nodes
 _MOST = 3  # faults of one kind
@@ -41,11 +41,12 @@ _AMOUNTS = {
 }  # fmt: skip
 _DISK_AMOUNTS = {
     "full": (0, 2_000_000), "quota": (0, 2_000_000), "slow": (2, 2_000), "hang": (10, 60_000),
+    "lag": (100, 60_000),
 }  # fmt: skip
 _OFF_DISK = {
-    "source": {"full", "quota", "eio-write", "eio-sync"},
+    "source": {"full", "quota", "eio-write", "eio-sync", "lag"},
     "meet": {"full", "quota", "flip"},
-    "disk": set[str](),
+    "disk": {"lag"},
 }
 STEADY = {
     "absent", "pids", "part", "reset", "refused", "lost", "pieces", "eager", "window", "latency", "bandwidth", "skew",

@@ -90,6 +90,11 @@ def sized(seed: int, nodes: int, files: int) -> Size:
     return Size(nodes, tuple(sizes), 1 + chance.below(2))
 
 
+def kind_of(seed: int) -> Kind:
+    """Returns what the job of a schedule does."""
+    return Chance(seed, "kind").pick(KINDS)
+
+
 def small(seed: int) -> Size:
     """Returns a cluster of 2 to 5 nodes, and a data set of 1 to 8 files: most mistakes need no more."""
     chance = Chance(seed, "small")
@@ -111,7 +116,7 @@ def run(
     """
     gc.disable()
     scheduler = Scheduler(seed, keep=keep)
-    kind = Chance(seed, "kind").pick(KINDS)
+    kind = kind_of(seed)
     has_power = any(fault.kind in ("power", "gone") for fault in faults)
     cluster = Cluster(scheduler, base, size, Weather(), keeps_track=has_power)
     injector, outcome = Injector(cluster), Outcome(seed, f"{kind.verb} {kind.strategy}{' by MPI' * kind.is_introduced}")

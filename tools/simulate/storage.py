@@ -70,8 +70,10 @@ class Storage:
 
     def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         """As `os.open`; never past the page cache, which is not simulated."""
-        disk = self._at(path, dir_fd)
+        disk = self._of(whole := _whole(path, dir_fd))
         disk.wait(OPEN)
+        if not flags & (os.O_WRONLY | os.O_RDWR) and (seen := disk.opened(whole)) is not None:
+            return seen
         descriptor = os.open(path, flags & ~os.O_DIRECT, mode, dir_fd=dir_fd)
         if flags & (os.O_CREAT | os.O_TRUNC):
             os.utime(descriptor, ns=disk.times())
@@ -136,6 +138,7 @@ class Storage:
         disk.wait(OPEN)
         if disk.durable and not stat.S_ISDIR(os.stat(source, dir_fd=src_dir_fd, follow_symlinks=False).st_mode):
             disk.durable.replaces(_whole(source, src_dir_fd), _whole(target, dst_dir_fd))
+        disk.replaces(_whole(target, dst_dir_fd))
         os.replace(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
         self._tell(NAME, disk, _whole(target, dst_dir_fd))
 
