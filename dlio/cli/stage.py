@@ -26,8 +26,9 @@ from dlio.stage.client.start import ensure_agent
 from dlio.stage.client.status import in_one_word, in_words, status, status_from
 from dlio.stage.copies.locations import folders_to_clean, folders_with_copies
 from dlio.stage.copies.node_cache import copies
-from dlio.stage.job import Listeners, NodeProgress, Options
+from dlio.stage.job import Listeners, Options
 from dlio.stage.meeting import mpi
+from dlio.stage.meeting.meeting import Peer
 from dlio.stage.run import StageSummary, run
 from dlio.stage.transfer.tree import anything
 from dlio.stage.upkeep.as_owner import DEADLINE_SECONDS, become_user_of_job
@@ -238,13 +239,13 @@ class _Shown:
         if not self._knows_all:
             self._go_on(self._done + num_bytes)
 
-    def everywhere(self, nodes: Sequence[NodeProgress]) -> None:
+    def everywhere(self, nodes: Sequence[Peer]) -> None:
         """Shows the progress of all nodes."""
         self._knows_all = True
-        total, left = sum(node.total_bytes for node in nodes), sum(node.left_bytes for node in nodes)
-        slowest = max(nodes, key=lambda node: node.left_bytes)
+        total, left = sum(node.lacked for node in nodes), sum(node.lacks for node in nodes)
+        slowest = max(nodes, key=lambda node: node.lacks)
         count = f"{len(nodes)} node{'s' * (len(nodes) > 1)}"
-        self._progress.note = f"{count}, slowest {slowest.host} with {format_size(slowest.left_bytes)} left"
+        self._progress.note = f"{count}, slowest {slowest.owner.host} with {format_size(slowest.lacks)} left"
         self._begin(total)
         self._go_on(total - left)
 

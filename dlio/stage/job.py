@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import File, Manifest
 from dlio.io.filesystems import FileSystem
 from dlio.stage.copies.access import Access
 from dlio.stage.transfer.source import StagingSource
+
+if TYPE_CHECKING:
+    from dlio.stage.meeting.meeting import Peer
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +48,6 @@ NO_OPTIONS = Options()
 
 
 @dataclass(frozen=True, slots=True)
-class NodeProgress:
-    """The progress of one node.
-
-    Attributes:
-        host: its host name.
-        total_bytes: what it lacked at first.
-        left_bytes: what it still has to write.
-    """
-
-    host: str
-    total_bytes: int
-    left_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Listeners:
     """Functions that are called while data are staged.
 
@@ -66,15 +55,15 @@ class Listeners:
         chosen: called with a destination that the user did not name, and its file system.
         expect: called with the number of bytes that this node lacks, before they are copied.
         report: called with the number of bytes written since the last call; from several threads, one at a time.
-        watch: called repeatedly with the progress of each node. A strategy in which nodes exchange data calls it in
-            the process of each node that fills its copy; else it is called on rank 0 only, once staging takes longer
+        watch: called repeatedly with what each node tells of itself. A strategy in which nodes exchange data calls it
+            in the process of each node that fills its copy; else it is called on rank 0 only, once staging takes longer
             than a moment, if the nodes see a folder to meet in.
     """
 
     chosen: Callable[[Path, FileSystem], None] | None = None
     expect: Callable[[int], None] | None = None
     report: Callable[[int], None] | None = None
-    watch: Callable[[Sequence[NodeProgress]], None] | None = None
+    watch: Callable[[Sequence[Peer]], None] | None = None
 
 
 NO_LISTENERS = Listeners()

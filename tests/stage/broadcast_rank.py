@@ -30,8 +30,9 @@ from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DlioError
 from dlio.stage.engine import together
-from dlio.stage.job import Listeners, NodeProgress
+from dlio.stage.job import Listeners
 from dlio.stage.meeting import meeting, mpi
+from dlio.stage.meeting.meeting import Peer
 from dlio.stage.run import run
 
 dataset, dest, log, *fault = sys.argv[1:]
@@ -104,8 +105,8 @@ sys.addaudithook(note_open)
 watched: list[list[tuple[str, int, int]]] = []
 
 
-def watch(nodes: Sequence[NodeProgress]) -> None:
-    watched.append([(node.host, node.total_bytes, node.left_bytes) for node in nodes])
+def watch(nodes: Sequence[Peer]) -> None:
+    watched.append([(node.owner.host, node.lacked, node.lacks) for node in nodes])
     if len(nodes) == 2:
         (Path(log) / "heard").touch()
 

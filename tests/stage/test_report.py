@@ -17,7 +17,8 @@ from dlio.cli import progress as progress_module
 from dlio.cli.progress import Progress
 from dlio.cli.stage import _Shown
 from dlio.dataset.manifest import Manifest
-from dlio.stage.job import NodeProgress
+from dlio.locking.owner import Owner
+from dlio.stage.meeting.meeting import Peer
 from tests.helpers.forked import Forked
 from tests.helpers.staging import node
 
@@ -29,12 +30,17 @@ def logged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
 
 
+def told(rank: int, staged: int) -> Peer:
+    """Returns what a node tells that lacked 100 bytes."""
+    return Peer(rank, ("", 0), Owner(f"node{rank}/boot", "pid:[1]", 1, 1), False, 900 + staged, 1000, had=900)
+
+
 def test_the_progress_of_all_nodes_names_the_slowest(caplog: pytest.LogCaptureFixture, logged: None) -> None:
     with Progress("stage", unit="bytes", quiet=False) as progress:
         shown = _Shown(progress, node(0, 2))
-        shown.everywhere([NodeProgress("node0", 100, 100), NodeProgress("node1", 100, 100)])
+        shown.everywhere([told(0, 0), told(1, 0)])
         shown.here(7)  # is among what the nodes tell
-        shown.everywhere([NodeProgress("node0", 100, 40), NodeProgress("node1", 100, 90)])
+        shown.everywhere([told(0, 60), told(1, 10)])
     assert len(caplog.messages) == 2
     assert re.match(r"stage: 70\.0 of 200B, 2 nodes, slowest node1 with 90 B left, .* left$", caplog.messages[1])
 

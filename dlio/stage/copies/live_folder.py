@@ -88,9 +88,11 @@ class LiveFolder:
     def files(self) -> Path:
         """The folder of unfinished files, by a name that no process gives again: FILES leads to it.
 
-        A process that was taken for lost, and goes on, does not reach its successor's files by it.
+        A process that was taken for lost, and goes on, does not reach its successor's files by it; but on a file system
+        without symbolic links all have the name FILES.
         """
-        return self.path / os.readlink(self.path / FILES)  # noqa: PTH115
+        link = self.path / FILES
+        return self.path / os.readlink(link) if link.is_symlink() else link  # noqa: PTH115
 
     def present_bytes(self, listed: Sequence[File]) -> int:
         """Returns how many bytes of the files are here, finished or not."""
@@ -114,12 +116,16 @@ class LiveFolder:
             for folder in (self.path.parent, self.path):
                 folder.mkdir(mode=0o700, exist_ok=True)
             self.path.chmod(0o700)
-            if not ((link := self.path / FILES).is_symlink() and link.is_dir()):
+            if not (link := self.path / FILES).is_dir():
                 self._remove_files()
                 made = self.path / f"{FILES}-{world.random_bytes(8).hex()}"
                 made.mkdir(mode=0o700)
-                with suppress(FileExistsError):  # another process has made one
+                try:
                     link.symlink_to(made.name)
+                except FileExistsError:  # another process has made one
+                    return
+                except OSError:  # a file system without links
+                    made.rename(link)
 
     def open(self) -> OpenFolder:
         """Returns the folder, held open; no link below the copy is followed. Raises OSError."""

@@ -86,9 +86,9 @@ class Together:
             return
         if meeting:
             peers = sorted([self.node.peer(), *meeting.known()], key=lambda peer: peer.node)
-            watch([peer.progress for peer in peers])
+            watch(peers)
         elif self._tells() and self._job.topology.rank == 0:
-            watch([peer.progress for peer in self._others()] + [self.node.peer().progress])
+            watch([*self._others(), self.node.peer()])
 
     def _tells(self) -> bool:
         """Writes how far this node is; returns whether that could be done."""

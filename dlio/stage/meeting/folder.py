@@ -103,18 +103,18 @@ class MeetingFolder:
         self._left.discard(node)
         if (found := self._record(node)) is None:
             return None
-        peer, status = found
+        peer, written = found
         if peer.has_left:
-            if not self._came or status.st_mtime_ns < self._came - JOIN_SECONDS * 1e9:
+            if not self._came or written < self._came - JOIN_SECONDS * 1e9:
                 return None  # in an earlier run of this job
             self._left.add(node)
-        return peer, status.st_mtime_ns
+        return peer, written
 
-    def _record(self, node: int) -> tuple[Peer, os.stat_result] | None:
+    def _record(self, node: int) -> tuple[Peer, int] | None:
         with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
             data, status = self._folder.read(self._name % node)
             peer = Peer.from_json(node, json.loads(data))
-            return (peer, status) if status.st_uid == os.geteuid() else None
+            return (peer, status.st_mtime_ns) if status.st_uid == os.geteuid() else None
         return None
 
     def heard(self, node: int) -> None:

@@ -17,7 +17,6 @@ from dlio.cluster import liveness
 from dlio.cluster.topology import Topology
 from dlio.io import world
 from dlio.locking.owner import Owner
-from dlio.stage.job import NodeProgress
 from dlio.stage.protocol.tcp import TcpListener
 
 JOIN_SECONDS = 5.0  # after which a node that has not come is taken for lost, until it comes
@@ -84,9 +83,14 @@ class Peer:
         )  # fmt: skip
 
     @property
-    def progress(self) -> NodeProgress:
-        """How far the node is, for `Listeners.watch`."""
-        return NodeProgress(self.owner.host, self.total - self.had, max(0, self.total - self.staged))
+    def lacked(self) -> int:
+        """The bytes that it lacked at first."""
+        return self.total - self.had
+
+    @property
+    def lacks(self) -> int:
+        """The bytes that it has still to write."""
+        return max(0, self.total - self.staged)
 
 
 def _number(value: Any, end: int = 1 << 63) -> int:
