@@ -14,10 +14,10 @@ from dlio.dataset.manifest import NAME, Manifest
 from dlio.dataset.remote import load
 from dlio.errors import EXIT_DONE, EXIT_SKIPPED, ManifestError, UsageError
 from dlio.io.sizes import counted, format_size
-from dlio.pack.inside import watching
 from dlio.pack.inspect.sealing import seal
 from dlio.pack.inspect.verify import Damage
 from dlio.pack.inspect.verify import verify as find_damage
+from dlio.pack.shard_progress import watching
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.upkeep.as_owner import DEADLINE_SECONDS
 from dlio.stage.upkeep.repair import manifest_at_rest, staged_copy

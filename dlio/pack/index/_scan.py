@@ -18,7 +18,7 @@ from dlio.formats.layouts.text_index import anew, index_paths
 from dlio.io import files
 from dlio.pack.index._find import FoundShard
 from dlio.pack.index._layout import load
-from dlio.pack.inside import EVERY, Row, unseen
+from dlio.pack.shard_progress import EVERY, Row, uncounted
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def _publish(root: Path, path: Path, content: bytes) -> File:
 def _read(task: ScanTask, reader: Reader, digest: _PrefetchingDigest) -> SampleTableBuilder:
     table = SampleTableBuilder(task.schema)
     key_of = load(task.format).keys(task.records)
-    done, num_bytes = task.row.counts() if task.row else unseen(), task.records.stat().st_size
+    done, num_bytes = task.row.counts() if task.row else uncounted(), task.records.stat().st_size
     for number in range(len(reader)):
         digest.advance(reader.locate(number)[1] or 0)
         if not number % EVERY:

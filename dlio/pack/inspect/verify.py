@@ -20,10 +20,10 @@ from dlio.errors import CorruptRecordError, DigestError, DlioError, MissingError
 from dlio.executors import map_bounded, num_workers, processes
 from dlio.io import files
 from dlio.io.remote_files import RemoteFiles
-from dlio.pack import inside
-from dlio.pack.inside import EVERY, Counts, Row, unseen
+from dlio.pack import shard_progress
 from dlio.pack.inspect.image_header import decode_image
 from dlio.pack.prefetch import MOST_BYTES, MOST_READS, Depth, idle_clock, side_by_side
+from dlio.pack.shard_progress import EVERY, Counts, Row, uncounted
 from dlio.urls import without_credentials
 
 _NOT_OF_THE_FILE = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -85,7 +85,7 @@ def verify(
         formats.load(manifest.format)
     found: dict[str, list[Damage]] = {}
     header, count = replace(manifest, shards=()), min(num_workers(workers), max(1, len(manifest.shards_here)))
-    rows = inside.rows([shard.name for shard in manifest.shards_here])
+    rows = shard_progress.rows([shard.name for shard in manifest.shards_here])
     groups = list(_groups(manifest.shards_here, count))
     own = [{shard.name: rows[shard.name] for shard in some if shard.name in rows} for some in groups]
     checks = [ShardCheck(header, some, decode, seen) for some, seen in zip(groups, own, strict=True)]
@@ -93,7 +93,7 @@ def verify(
         for checked in map_bounded(pool, check_shards, checks):
             for shard, damage in checked:
                 found[shard.name] = damage
-                inside.finished(shard.name)
+                shard_progress.finished(shard.name)
                 report(shard)
     damaged = [damage for shard in manifest.shards_here for damage in found[shard.name]]
     if manifest.format == TREE and manifest.shards and not manifest.url and not found[manifest.shards[0].name]:
@@ -144,7 +144,7 @@ def check_shards(check: ShardCheck) -> list[tuple[Shard, list[Damage]]]:
 
 
 def _check_shard(check: ShardCheck, shard: Shard) -> list[Damage]:
-    done = check.rows[shard.name].counts() if shard.name in check.rows else unseen()
+    done = check.rows[shard.name].counts() if shard.name in check.rows else uncounted()
     damaged, readable = _damaged_files(check, shard, done)
     has_records = readable and check.header.format != TREE
     found = [*damaged, *(_damaged_records(check, shard, done) if has_records else ())]
