@@ -32,7 +32,8 @@ from dlio.io import files, limits
 
 LEAST_LINE = 24  # bytes, of an entry
 _VERSION = 1
-_GROUP_BYTES, _GROUP_FILES = 32 << 20, 256  # of a shard, which one node reads for all
+_SMALL_BYTES = 64 << 10  # of a file that is fetched with others
+_GROUP_BYTES, _GROUP_FILES = 4 << 20, 512  # which one node reads for all, and others get as one piece
 _MODES = {"file": (0o755, 0o400), "folder": (0o755, 0o700), "link": (0o777, 0)}  # what is kept, what is always there
 
 _Time = Annotated[int, msgspec.Meta(ge=-MAX_COUNT, le=MAX_COUNT)]
@@ -175,14 +176,56 @@ def manifest_of(entries: Sequence[Entry], table: bytes, around: Path) -> Manifes
 
 
 def _groups(listed: Sequence[File]) -> Iterator[tuple[File, ...]]:
-    """Yields files in groups, in order, as long as they are small."""
+    """Yields small files in groups, in order, and each of the others alone."""
     group: list[File] = []
     num_bytes = 0
     for file in listed:
-        if group and (len(group) == _GROUP_FILES or num_bytes + file.num_bytes > _GROUP_BYTES):
+        if file.num_bytes > _SMALL_BYTES:
+            yield (file,)
+            continue
+        if len(group) == _GROUP_FILES or num_bytes + file.num_bytes > _GROUP_BYTES:
             yield tuple(group)
             group, num_bytes = [], 0
         group.append(file)
         num_bytes += file.num_bytes
     if group:
         yield tuple(group)
+
+
+def fetched(manifest: Manifest) -> list[tuple[File, ...]]:
+    """Returns what is fetched of each shard: its files, or one file for all small ones of a folder, one after another.
+
+    The name of such a group lies below that of the list, as no file's does.
+    """
+    if manifest.format != TREE:
+        return [shard.files for shard in manifest.shards]
+    table = next((file.name for shard in manifest.shards for file in shard.files), "")
+    return [
+        (File(f"{table}/{shard.name}", shard.num_bytes, ""),) if _is_group(shard) else shard.files
+        for shard in manifest.shards
+    ]
+
+
+def groups_of(manifest: Manifest) -> dict[str, tuple[File, ...]]:
+    """Returns the files of each group by its name in `fetched`."""
+    shards = zip(manifest.shards, fetched(manifest), strict=True)
+    return {one[0].name: shard.files for shard, one in shards if len(one) < len(shard.files)}
+
+
+def _is_group(shard: Shard) -> bool:
+    """Returns whether the files of a shard are fetched as one: those of a copy, whose digests are known, are not."""
+    is_new = not any(file.digest for file in shard.files)
+    return len(shard.files) > 1 and shard.num_bytes <= _GROUP_BYTES and is_new
+
+
+def slices(group: Sequence[File], data: memoryview) -> Iterator[tuple[File, memoryview]]:
+    """Yields each file of a group with its part of the memory that holds all of them."""
+    begin = 0
+    for file in group:
+        yield file, data[begin : begin + file.num_bytes]
+        begin += file.num_bytes
+
+
+def group_digest(digests: Sequence[str]) -> str:
+    """Returns the digest of a group: over those of its files; "" if one of them is not known."""
+    return files.digest_bytes("".join(digests).encode()) if all(digests) else ""

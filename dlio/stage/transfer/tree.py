@@ -19,7 +19,7 @@ from dlio.io.threads import Threads
 from dlio.stage.copies.access import PRIVATE, Access, FolderAccess, has_list
 from dlio.stage.copies.base_folder import CONTROL, MARKER, MOST_LEVELS
 from dlio.stage.copies.restoring import check_reserved
-from dlio.stage.transfer.read_ahead import ReadAhead
+from dlio.stage.transfer.side_by_side import SideBySide
 from dlio.stage.transfer.source import MountedFolder, StagingSource, source_of
 
 _THREADS = 64  # each look at a file of a server is a round trip
@@ -90,7 +90,8 @@ class TreeFolder:
         self.manifest = tree.manifest_of(entries, self._table, path.parent)
         modified = {entry.path: entry.time for entry in entries if entry.kind == "file"}
         self._folder = MountedFolder(self.manifest, modified)
-        self._ahead = ReadAhead(self.manifest, self._folder.read_range)
+        self._groups = tree.groups_of(self.manifest)
+        self._threads = SideBySide()
 
     def __str__(self) -> str:
         return str(self._path)
@@ -100,6 +101,8 @@ class TreeFolder:
 
     def name_of(self, file: File) -> str:
         """Returns the path of a file."""
+        if file.name in self._groups:
+            return f"{len(self._groups[file.name]):,} small files of {self}"
         return f"the list of {self}" if self._is_table(file) else self._folder.name_of(file)
 
     def access(self, file: File | None) -> Access:
@@ -114,13 +117,27 @@ class TreeFolder:
         """Fills `target`; see `StagingSource`."""
         if self._is_table(file):
             target[:] = self._table[offset : offset + len(target)]
+        elif group := self._groups.get(file.name):
+            self._threads.each(lambda part: self._folder.read_range(*part), _parts(group, offset, target))
         else:
-            self._ahead.fill(file, offset, target)
+            self._folder.read_range(file, offset, target)
 
     def close(self) -> None:
         """Closes what `read_range` keeps open; see `StagingSource`."""
-        self._ahead.close()
+        self._threads.close()
         self._folder.close()
+
+
+def _parts(group: Sequence[File], offset: int, target: memoryview) -> Iterator[tuple[File, int, memoryview]]:
+    """Yields the parts of a group's files from `offset` on, and where each begins in its file, that fill `target`."""
+    begin = 0
+    for file in group:
+        first, last = max(begin, offset), min(begin + file.num_bytes, offset + len(target))
+        if first < last:
+            yield file, first - begin, target[first - offset : last - offset]
+        elif not file.num_bytes:
+            yield file, 0, target[:0]
+        begin += file.num_bytes
 
 
 def _listed(path: Path) -> Iterator[Entry]:
