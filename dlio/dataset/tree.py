@@ -34,6 +34,7 @@ LEAST_LINE = 24  # bytes, of an entry
 _VERSION = 1
 _SMALL_BYTES = 64 << 10  # of a file that is fetched with others
 _GROUP_BYTES, _GROUP_FILES = 4 << 20, 512  # which one node reads for all, and others get as one piece
+_TIME_NS = 2 * 10**9  # what a file system may cut off of a time
 _MODES = {"file": (0o755, 0o400), "folder": (0o755, 0o700), "link": (0o777, 0)}  # what is kept, what is always there
 
 _Time = Annotated[int, msgspec.Meta(ge=-MAX_COUNT, le=MAX_COUNT)]
@@ -142,7 +143,7 @@ def entries_of(manifest: Manifest, root: Path) -> list[Entry]:
 
 
 def differing(manifest: Manifest, root: Path) -> Iterator[tuple[str, str]]:
-    """Yields what of a copy has another mode than its list says, or is another link or no folder, and how it differs.
+    """Yields what of a copy differs from its list, and how: modes, times of files, links, and missing folders.
 
     Raises:
         ManifestError, StorageError: the list is damaged, or cannot be read.
@@ -152,9 +153,27 @@ def differing(manifest: Manifest, root: Path) -> Iterator[tuple[str, str]]:
             yield entry.path, problem
 
 
+def added(manifest: Manifest, root: Path) -> list[str]:
+    """Returns the paths below a folder of what lies in a copy and is not in its list; of a new folder only its own.
+
+    Raises:
+        ManifestError, StorageError: the list is damaged, or a folder cannot be read.
+    """
+    entries = entries_of(manifest, root) if manifest.format == TREE else []
+    known, found = {entry.path for entry in entries}, list[str]()
+    for entry in entries:
+        path = root / entry.path
+        if entry.kind == "folder" and path.is_dir() and not path.is_symlink():
+            with files.storage_errors("list", path):
+                names = os.listdir(path)  # noqa: PTH208  names are enough
+            found += [name for name in (f"{entry.path}/{each}" for each in names) if name not in known]
+    return sorted(found)
+
+
 def _problem(path: str, entry: Entry) -> str:
     try:
-        mode = os.lstat(path).st_mode
+        status = os.lstat(path)
+        mode = status.st_mode
         target = os.readlink(path) if stat.S_ISLNK(mode) else ""  # noqa: PTH115  of text
     except OSError as error:
         return "" if entry.kind == "file" else f"cannot be looked at: {error.strerror}"  # files are read anyway
@@ -162,6 +181,9 @@ def _problem(path: str, entry: Entry) -> str:
         return "" if target == entry.target else f"expected a link to {entry.target!r}, found {target or 'no link'!r}"
     if entry.kind == "folder" and not stat.S_ISDIR(mode):
         return "expected a folder"
+    if entry.kind == "file" and abs(status.st_mtime_ns - entry.time) >= _TIME_NS:
+        found = f"{entry.time / 1e9:.3f} s since 1970, found {status.st_mtime_ns / 1e9:.3f}"
+        return f"expected its last change at {found}"
     if stat.S_IMODE(mode) & 0o707 != entry.mode & 0o707:  # the group's bits may have been dropped
         return f"expected the mode {entry.mode:o}, found {stat.S_IMODE(mode):o}"
     return ""

@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 
 from dlio.dataset import tree
-from dlio.dataset.location import NAME, TREE_SUFFIX, folder_of, names_url
+from dlio.dataset.location import NAME, TREE_SUFFIX, folder_of, has_foreign_manifest, names_url
 from dlio.dataset.manifest import PARTIAL_NAME, File, Manifest
 from dlio.dataset.tree import Entry
 from dlio.errors import ManifestError, UsageError
@@ -35,8 +35,11 @@ def anything(given: str | PathLike[str] | Manifest | StagingSource) -> StagingSo
     if isinstance(given, str | PathLike) and not names_url(given):
         path = _absolute(Path(given))
         with files.storage_errors("look at", path):
-            if not (path / NAME).exists() and path.exists() and not _is_dataset(path):
-                return TreeFolder(path)
+            if not _is_dataset(path):
+                if path.exists():
+                    return TreeFolder(path)
+                problem = "is a link to what does not exist" if path.is_symlink() else "does not exist"
+                raise ManifestError(f"{path} {problem}: give a data set, or any other file or folder")
     return source_of(given)
 
 
@@ -57,6 +60,8 @@ def _is_dataset(path: Path) -> bool:
         ManifestError, StorageError: a manifest beside a file, which may list it, is damaged or cannot be read.
     """
     folder, copy = folder_of(path), f"{CONTROL}/{MARKER}"
+    if has_foreign_manifest(folder):
+        return False
     if folder != path and path.name != NAME and not path.name.startswith("shard-") and not _lists(folder, path.name):
         return False
     is_one = any((folder / name).exists() for name in (NAME, PARTIAL_NAME, copy))
