@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import dlio
+from dlio.cli import main
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.io import filesystems
 from dlio.stage.job import Listeners
 from dlio.stage.run import run
 from dlio.stage.transfer.tree import TreeFolder
+from tests.helpers.agents import end_agent
 from tests.helpers.forked import Forked
+from tests.helpers.staging import folder_of
 from tests.helpers.trees import make_tree, snapshot
 
 
@@ -68,3 +72,16 @@ def test_a_group_whose_digests_a_manifest_tells_is_fetched_file_by_file(tree: Pa
     staged = dlio.stage(tree, tmp_path / "local")
     again = dlio.stage(Manifest.load(staged.root), tmp_path / "other")
     assert snapshot(again.path) == snapshot(tree)
+
+
+def test_an_agent_lists_nothing_again(
+    tree: Path, tmp_path: Path, slow_source: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    lists = tmp_path / "lists"
+    mounted = slow_source(tree.parent, "--lists", str(lists)) / "env"
+    assert main(["stage", str(mounted), str(tmp_path / "local"), "--background"]) == 0
+    path = Path(capsys.readouterr().out.splitlines()[-1])
+    assert sorted(lists.read_text().splitlines()) == ["/env", "/env/bin", "/env/empty", "/env/empty/inner"]
+    assert main(["stage", str(mounted), str(tmp_path / "local"), "--wait", "--quiet"]) == 0
+    end_agent(folder_of(Manifest.load(path)))
+    assert snapshot(path) == snapshot(tree)

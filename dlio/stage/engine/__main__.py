@@ -109,7 +109,7 @@ def ready_node(task: Task, job: Job, plan: Plan, folder: StagedFolder) -> Node:
     """Returns the node that fetches and serves; raises DlioError if it cannot."""
     live = LiveFolder(folder)
     live.make()
-    live.keep_task(task.to_json())
+    live.keep_task(replace(task, listed="").to_json())  # a later agent looks itself
     node = Node(job, _with_room(task, plan, folder), folder)
     try:
         node.begin()

@@ -78,6 +78,11 @@ class TreeFolder:
 
     Args:
         path: absolute; if it is a link, what it points to is copied under the link's name.
+        table: the list of what there is, as another process has found it just now; None to look.
+
+    Attributes:
+        path: as given.
+        table: the list of what there is.
 
     Raises:
         UsageError: a device, a socket or a pipe lies in it; or it is the root folder.
@@ -85,21 +90,21 @@ class TreeFolder:
         StorageError: a folder cannot be read.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, table: bytes | None = None) -> None:
         if not path.name:
             raise UsageError(f"{path} has no name: name a file or folder in it to be staged")
         check_reserved(path.name)
-        self._path, self._table_name = path, f"{path.name}{TREE_SUFFIX}"
-        self._entries = entries = list(_listed(path))
-        self._table = tree.encoded(entries, os.path.realpath(path))
-        self.manifest = tree.manifest_of(entries, self._table, path.parent)
+        self.path, self._table_name = path, f"{path.name}{TREE_SUFFIX}"
+        entries = list(_listed(path)) if table is None else tree.decoded(table, path)
+        self.table = tree.encoded(entries, os.path.realpath(path)) if table is None else table
+        self.manifest = tree.manifest_of(entries, self.table, path.parent)
         modified = {entry.path: entry.time for entry in entries if entry.kind == "file"}
         self._folder = MountedFolder(self.manifest, modified)
         self._groups = tree.groups_of(self.manifest)
         self._threads = SideBySide()
 
     def __str__(self) -> str:
-        return str(self._path)
+        return str(self.path)
 
     def _is_table(self, file: File) -> bool:
         return file.name == self._table_name
@@ -114,14 +119,14 @@ class TreeFolder:
         """Returns who may enter the copy; its files are this user's alone until they get their own modes."""
         if file is not None and not self._is_table(file):
             return PRIVATE
-        with files.storage_errors("look at", self._path):
-            found = FolderAccess().access(self._path)
+        with files.storage_errors("look at", self.path):
+            found = FolderAccess().access(self.path)
             return replace(found, listing=found.mode)
 
     def read_range(self, file: File, offset: int, target: memoryview) -> None:
         """Fills `target`; see `StagingSource`."""
         if self._is_table(file):
-            target[:] = self._table[offset : offset + len(target)]
+            target[:] = self.table[offset : offset + len(target)]
         elif group := self._groups.get(file.name):
             self._threads.each(lambda part: self._folder.read_range(*part), _parts(group, offset, target))
         else:
