@@ -31,7 +31,7 @@ RUN = [
     "how-to/files",
     "reference/manifest",
 ]
-HEAVY = ["how-to/torch", "how-to/tensorflow", "how-to/jax"]
+HEAVY = ["index", "how-to/torch", "how-to/tensorflow", "how-to/jax"]
 
 
 @pytest.fixture(autouse=True)

@@ -19,12 +19,21 @@ from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.learned import Learned
 
 _MOST_GATHERED = 8  # groups in memory, of up to 4 MiB: other nodes ask for the same one at about the same time
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def write_group(root: Path, group: Sequence[File], data: memoryview) -> list[str]:
+def write_group(root: Path, group: Sequence[File], data: memoryview, aside: Path) -> list[str]:
     """Writes the files of a group, whose folders are there, and returns their digests.
+
+    A file that is there is replaced by a rename: a process that was taken for lost, and goes on late, must not empty a
+    file of a copy that another one has published.
+
+    Args:
+        root: the folder of the copy.
+        group: the files.
+        data: the content of all, one after another.
+        aside: the path of a file that is to replace another one, until it does.
 
     Raises:
         StorageError: the file system refused; then none of them is left, since a full disk's last room is needed.
@@ -33,17 +42,26 @@ def write_group(root: Path, group: Sequence[File], data: memoryview) -> list[str
     for file, part in slices(group, data):
         path = f"{around}/{file.name}"
         try:
-            descriptor = world.open(path, _NEW, 0o600)
             try:
-                files.write_all(descriptor, 0, part)
-            finally:
-                os.close(descriptor)
+                _write(path, part)
+            except FileExistsError:
+                aside.unlink(missing_ok=True)
+                _write(aside, part)
+                world.replace(aside, path)
         except OSError:
             _remove(around, group)
             with files.storage_errors("write", path):
                 raise
         digests.append(files.digest_bytes(part))
     return digests
+
+
+def _write(path: str | Path, data: memoryview) -> None:
+    descriptor = world.open(path, _NEW, 0o600)
+    try:
+        files.write_all(descriptor, 0, data)
+    finally:
+        os.close(descriptor)
 
 
 def _remove(around: str, group: Sequence[File]) -> None:
@@ -103,10 +121,11 @@ class Groups:
         root: the folder of the copy.
         groups: the files of each group, by its name.
         learned: takes the digests of what is written.
+        unfinished: the folder of this process's unfinished files.
     """
 
-    def __init__(self, root: Path, groups: Mapping[str, Sequence[File]], learned: Learned) -> None:
-        self._root, self._groups, self._learned = root, groups, learned
+    def __init__(self, root: Path, groups: Mapping[str, Sequence[File]], learned: Learned, unfinished: Path) -> None:
+        self._root, self._groups, self._learned, self._unfinished = root, groups, learned, unfinished
         self._lock = world.lock()
         self._in_memory: OrderedDict[str, int] = OrderedDict()
 
@@ -115,7 +134,8 @@ class Groups:
 
     def write(self, name: str, data: memoryview) -> None:
         """Writes the files of a group, then notes their digests; raises StorageError."""
-        self._learned.note_group(name, write_group(self._root, self._groups[name], data))
+        aside = self._unfinished / name.replace("/", ".")  # no file's name
+        self._learned.note_group(name, write_group(self._root, self._groups[name], data, aside))
 
     @contextmanager
     def opened(self, name: str) -> Iterator[int]:
