@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 import dlio
 from dlio.cli import main
-from dlio.dataset.manifest import NAME, Manifest
+from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.dataset.tree import Entry, encoded, fetched, groups_of, manifest_of
 from dlio.errors import StorageError
 from dlio.io import filesystems
+from dlio.stage.copies.small_files import write_group
 from dlio.stage.job import Listeners
 from dlio.stage.run import run
 from dlio.stage.transfer.tree import TreeFolder
@@ -145,3 +146,13 @@ def test_groups_are_bounded_and_hold_each_file_once(sizes: list[int]) -> None:
     assert all(len(group) <= 512 and sum(file.num_bytes for file in group) <= 4 << 20 for group in groups.values())
     assert all(file.num_bytes <= 65536 for group in groups.values() for file in group)
     assert sum(file.num_bytes for shard in whole for file in shard) == sum(sizes) + made.shards[0].num_bytes
+
+
+def test_a_late_process_never_writes_into_a_file_that_is_there(tmp_path: Path) -> None:
+    """It was taken for lost, and another one has published the copy: its readers see a whole file at each moment."""
+    (tmp_path / "env").mkdir()
+    (here := tmp_path / "env" / "x").write_bytes(b"whole")
+    with here.open("rb") as reader:
+        write_group(tmp_path, [File("env/x", 5, "")], memoryview(b"later"), tmp_path / "aside")
+        assert (reader.read(), here.read_bytes()) == (b"whole", b"later")
+    assert not (tmp_path / "aside").exists()

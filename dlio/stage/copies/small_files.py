@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from dlio.dataset.manifest import File
@@ -36,7 +36,7 @@ def write_group(root: Path, group: Sequence[File], data: memoryview, aside: Path
         aside: the path of a file that is to replace another one, until it does.
 
     Raises:
-        StorageError: the file system refused; then none of them is left, since a full disk's last room is needed.
+        StorageError: the file system refused; what is there has no digest, and is written again.
     """
     around, digests = str(root), []
     for file, part in slices(group, data):
@@ -49,7 +49,6 @@ def write_group(root: Path, group: Sequence[File], data: memoryview, aside: Path
                 _write(aside, part)
                 world.replace(aside, path)
         except OSError:
-            _remove(around, group)
             with files.storage_errors("write", path):
                 raise
         digests.append(files.digest_bytes(part))
@@ -62,12 +61,6 @@ def _write(path: str | Path, data: memoryview) -> None:
         files.write_all(descriptor, 0, data)
     finally:
         os.close(descriptor)
-
-
-def _remove(around: str, group: Sequence[File]) -> None:
-    for file in group:
-        with suppress(OSError):
-            os.unlink(f"{around}/{file.name}")  # noqa: PTH108  of text
 
 
 def lacking(folder: StagedFolder, wanted: Sequence[File], groups: Mapping[str, Sequence[File]]) -> list[File]:
