@@ -6,9 +6,10 @@ import errno
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 from dlio import formats
-from dlio.dataset.apart import files_here
+from dlio.dataset.apart import advice_if_lost, files_here
 from dlio.dataset.location import TREE
 from dlio.dataset.manifest import File, Manifest, Shard
 from dlio.dataset.part_reader import PartReader, open_shard
@@ -168,7 +169,9 @@ def _damaged_files(check: ShardCheck, shard: Shard, done: Counts) -> tuple[list[
             raise error
         if error is not None:
             path = str(check.header.root / file.name)
-            damaged.append(Damage(shard.name, path, error.text.removeprefix(f"{path} is damaged: ")))
+            is_gone = isinstance(error, StorageError) and error.errno == errno.ENOENT and not check.header.url
+            problem = error.text.removeprefix(f"{path} is damaged: ")
+            damaged.append(Damage(shard.name, path, problem + (advice_if_lost(Path(path)) if is_gone else "")))
             readable &= isinstance(error, DigestError)
     return damaged, readable
 
