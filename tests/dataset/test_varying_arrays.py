@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import closing
 from pathlib import Path
 
@@ -122,6 +123,19 @@ def test_no_shape_that_a_table_claims_is_believed(lie: list[int], tmp_path: Path
         shard._table._arrays["shape_volume"] = np.array([lie, *shapes[1:].tolist()])
         read = shard.read_columns(np.arange(COUNT))["volume"]
         assert all(np.array_equal(array, expected) for array, expected in zip(read, arrays, strict=True))
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_file_that_shrinks_is_named(is_known: bool, tmp_path: Path) -> None:
+    """Before the places of its values are known, and after."""
+    manifest = packed(tmp_path, "tfrecord", "float32[?,3]", [np.full((40, 3), row, np.float32) for row in range(COUNT)])
+    path = tmp_path / manifest.shards[0].files[0].name
+    with closing(ShardReader(manifest, manifest.shards[0])) as shard:
+        if is_known:
+            shard.read_columns(np.arange(COUNT))
+        os.truncate(path, path.stat().st_size - 203)
+        with pytest.raises(CorruptRecordError, match=f"record {COUNT - 1}"):
+            shard.read_columns(np.arange(COUNT))
 
 
 def test_a_table_without_shapes_is_read_sample_by_sample(tmp_path: Path) -> None:

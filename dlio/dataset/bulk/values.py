@@ -164,10 +164,10 @@ class BulkValues:
 
     def _of_shape(self, value: memoryview, shape: tuple[int, ...]) -> Array:
         """Returns a value as an array, in its memory if it can be; an empty one if it was not found."""
-        array = np.frombuffer(value, self._kind.stored_dtype)
-        if array.size != prod(shape):
-            return array[:0]
-        array = array.reshape(shape).astype(self._kind.dtype, copy=False)
+        stored = self._kind.stored_dtype
+        if len(value) != prod(shape) * stored.itemsize:
+            return np.empty(0, self._kind.dtype)
+        array = np.frombuffer(value, stored).reshape(shape).astype(self._kind.dtype, copy=False)
         return array if array.flags.writeable and array.flags.aligned else array.copy()
 
     def ranges(self, records: Numbers) -> ValueRanges | None:
