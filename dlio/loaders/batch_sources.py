@@ -29,6 +29,7 @@ B_co = TypeVar("B_co", covariant=True)
 # does for it has left the processor's caches by then: an image takes 0.017 ms less than in rows of 32.
 DECODE_SIZE = 64
 _READ_SIZE = 256  # the same if little or nothing is decoded: more of them are neighbours
+_READ_BYTES = 16 << 20  # of as many; larger samples are read by several threads
 _DECODE_BYTES = 4 << 20  # of 64 samples, or of more if they are smaller
 _SHOWN_SHARDS = 4
 
@@ -103,7 +104,7 @@ class ArrayBatches:
             out = batches.out_rows(self.samples, batch, rows)
             return self.samples.column_reads(step.indices[rows], out)
 
-        size = _READ_SIZE if self.samples.transform is None else _decode_size(self.samples)
+        size = (_read_size if self.samples.transform is None else _decode_size)(self.samples)
         item = batch | {VALID: step.valid} if self.mask else batch
         made = divided(self.samples, step, item, reads_of, fill, size)
         if mix_of(self.samples.transform) is None:
@@ -123,6 +124,11 @@ def source_of(data: Data | BatchSource[Any], options: Options, *, channels_last:
         return ArrayBatches(samples, channels_last=channels_last, mask=options.end is End.MASK)
     options.check_no_samples(type(data).__name__, "give it to PackedSamples")
     return data
+
+
+def _read_size(samples: PackedSamples) -> int:
+    """Returns how many samples one thread reads in a row."""
+    return max(1, min(_READ_SIZE, _READ_BYTES // max(1, samples.sample_bytes)))
 
 
 def _decode_size(samples: PackedSamples) -> int:
