@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from typing import Any
 
 from dlio.cluster.liveness import Signs
@@ -102,10 +102,12 @@ class Node:
         self._relay = Relay(self._fetching.fetch, self._fetching.asked)
         self._lock = world.lock()
         self._signs = Signs()
-        self._tcp = self.meeting.listener(content) if self.meeting else None
-        self._unix = None if folder.share else UnixListener(self._live)
-        listeners = [listener for listener in (self._unix, self._tcp) if listener]
-        self.server = Server(listeners, self.store, self.fill, self._relay, self)
+        with ExitStack() as listening:  # an address at which nobody answers would hold up the others
+            self._unix = None if folder.share else listening.enter_context(closing(UnixListener(self._live)))
+            self._tcp = listening.enter_context(closing(self.meeting.listener(content))) if self.meeting else None
+            listeners = [listener for listener in (self._unix, self._tcp) if listener]
+            self.server = Server(listeners, self.store, self.fill, self._relay, self)
+            listening.pop_all()
         self._inode = self._live.path.stat().st_ino
         self._had = self.store.present_bytes + self._live.begun([plan.listed[number] for number in absent])
 
@@ -128,11 +130,8 @@ class Node:
     def begin(self, claim: Claim | None = None) -> None:
         """Publishes its address for the loaders and the other nodes, and starts to fetch.
 
-        Args:
-            claim: this process's; None if it does not write.
-
         Raises:
-            StorageError: another process has taken this one for lost before, so that the unfinished files are its own.
+            StorageError: the claim is over: another process took this one for lost, and the unfinished files are its.
         """
         if claim and not is_in_force(self.folder.claims, claim):
             raise StorageError(
