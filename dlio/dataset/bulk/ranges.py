@@ -11,7 +11,7 @@ import numpy as np
 from dlio.dataset.bulk.row_checksums import Crcs
 from dlio.io.random_access import Numbers, RandomAccessFile, Take, read_ranges
 
-_RUN_BYTES = 512 << 10  # by one call of the core, into one piece of memory
+_RUN_BYTES = 1 << 20  # by one call of the core, into one piece of memory
 
 
 @dataclass(frozen=True, slots=True)
