@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -43,6 +44,7 @@ class PackedSamples:
     Attributes:
         schema: the fields of every sample.
         made: the types of a batch's fields.
+        num_threads: how many threads of a loader share the work of a batch; at first more than it has samples.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class PackedSamples:
         self.numbering, self.manifest = self.opened.numbering, self.opened.numbering.manifest
         self.clock, self.skips, self.memory = self.opened.clock, self.opened.skips, self.opened.memory
         self.transform, self.upright = transform, upright
+        self.num_threads = sys.maxsize
         self._useless_hints = self._spared = 0
         where = self.manifest.root
         if self.manifest.decode_ready.records:

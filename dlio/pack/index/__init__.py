@@ -72,6 +72,7 @@ def index(
         SchemaError: dlio has no schema for the records, or `label_offset` is given and they have no whole labels.
         CorruptRecordError: a record is damaged or does not follow the schema; the error names file, record and offset.
         StorageError: the folder cannot be read or written, or another process is indexing it.
+        MissingPackageError: there are decode-ready records, and this installation cannot read them.
         UsageError: the folder holds several sets of shards, or a data set of dlio.
     """
     root, layout = Path(path).absolute(), load(format)
