@@ -66,34 +66,36 @@ def mutations(only: Sequence[str] = ()) -> list[Mutation]:
     return [each for each in every if not only or any(fnmatch(each.name, name) for name in only)]
 
 
-def search(first: int, schedules: int, seconds: float) -> None:
+def search(first: int, schedules: int, seconds: float, on: str) -> None:
     """Runs schedules in this process's forks until one breaks a promise; prints a line of JSON."""
     from tools.simulate import faults, forked, scenario
 
-    deadline, done = time.monotonic() + seconds, 0
+    deadline, done, kinds = time.monotonic() + seconds, 0, faults.chosen(on)
     seed, broken = None, ""
     while done < schedules and time.monotonic() < deadline and not broken:
         seed, done = first + done, done + 1
         size = scenario.small(seed)
-        broken = forked.run(seed, size, faults.drawn(seed, size, faults.kinds()), seconds=120).broken
+        broken = forked.run(seed, size, faults.drawn(seed, size, kinds), seconds=120).broken
     print(json.dumps({"schedules": done, "seed": seed if broken else None, "broken": broken}))
 
 
-def found(view: View, mutation: Mutation, schedules: int, seconds: float) -> Found:
-    """Returns after how many schedules a mistake breaks a promise that is kept without it."""
+def found(view: View, mutation: Mutation, schedules: int, seconds: float, faults: str = "all") -> Found:
+    """Returns after how many schedules, with these faults, a mistake breaks a promise that is kept without it."""
     began, first = time.monotonic(), 1
     while True:
         left = seconds - (time.monotonic() - began)
-        answer = _searched(view, mutation, first, schedules - first + 1, left)
+        answer = _searched(view, mutation, first, schedules - first + 1, left, faults)
         last = first + answer["schedules"] - 1
-        if answer["seed"] is None or not _searched(view, None, last, 1, seconds)["broken"]:
+        if answer["seed"] is None or not _searched(view, None, last, 1, seconds, faults)["broken"]:
             return Found(mutation, last, answer["seed"], answer["broken"], time.monotonic() - began)
         first = last + 1
 
 
-def _searched(view: View, mutation: Mutation | None, first: int, schedules: int, seconds: float) -> dict[str, object]:
+def _searched(
+    view: View, mutation: Mutation | None, first: int, schedules: int, seconds: float, faults: str
+) -> dict[str, object]:
     view.prepare(mutation)
-    code = f"from tools.simulate.mutants import search; search({first}, {schedules}, {max(0.0, seconds)})"
+    code = f"from tools.simulate.mutants import search; search({first}, {schedules}, {max(0.0, seconds)}, {faults!r})"
     environ = os.environ | {"PYTHONPATH": str(view.path), "PYTHONHASHSEED": "0"}
     done = subprocess.run([sys.executable, "-c", code], cwd=view.path, env=environ, capture_output=True, text=True)
     if done.returncode:
@@ -107,6 +109,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.simulate.mutants", description=__doc__)
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="such as protocol/*")
     parser.add_argument("--schedules", type=int, default=1000, help="for each mistake")
+    parser.add_argument("--faults", default="all", help="that are drawn, as those of tools.simulate")
     parser.add_argument("--seconds", type=float, default=600.0, help="for each mistake")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--list", action="store_true", help="print them")
@@ -137,7 +140,7 @@ def _all_found(chosen: Sequence[Mutation], options: argparse.Namespace) -> Itera
         def work(mutation: Mutation) -> Found:
             view = free.get()
             try:
-                each = found(view, mutation, options.schedules, options.seconds)
+                each = found(view, mutation, options.schedules, options.seconds, options.faults)
             finally:
                 free.put(view)
             what = each.broken.replace("\n", " ")[:100] if each.seed is not None else "NOT FOUND"
