@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -243,6 +244,38 @@ def test_a_claim_is_renewed_while_its_owner_works(tmp_path: Path, monkeypatch: p
         while (tmp_path / "claims/1").stat().st_mtime == 1:
             assert time.monotonic() < deadline, "nobody renews it"
             time.sleep(0.005)
+
+
+def test_a_claim_is_renewed_after_a_failure_that_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(liveness, "BEAT_SECONDS", 0.001)
+    tries, touch = count(), OpenFolder.touch
+
+    def failing(folder: OpenFolder, name: str) -> None:
+        if next(tries) == 0:
+            raise OSError(errno.EIO, "Input/output error")
+        touch(folder, name)
+
+    monkeypatch.setattr(OpenFolder, "touch", failing)
+    with claimed(tmp_path / "claims", lambda: False) as mine:
+        assert mine
+        os.utime(tmp_path / "claims/1", (1, 1))
+        deadline = time.monotonic() + 30
+        while (tmp_path / "claims/1").stat().st_mtime == 1:
+            assert time.monotonic() < deadline, "nobody renews it"
+            time.sleep(0.005)
+
+
+def test_a_stale_handle_while_another_works_is_an_error_of_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seed 10042 of version 3 of the simulator, with all faults: a traceback ended a stage that waited for another."""
+
+    def stale(folder: Below) -> OpenFolder:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr(Below, "open", stale)
+    with pytest.raises(StorageError, match=r"cannot look at the claims in .*claims: Stale file handle"):
+        claim_file.modified(Below(tmp_path, ("claims",)), 1)
 
 
 def test_a_claim_in_force_is_not_forgotten(tmp_path: Path) -> None:
