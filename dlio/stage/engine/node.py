@@ -14,15 +14,15 @@ from dlio.locking.claim_file import Claim, is_in_force
 from dlio.locking.owner import Owner
 from dlio.stage.copies import lease
 from dlio.stage.copies.folder import StagedFolder
-from dlio.stage.copies.learned import Learned
 from dlio.stage.copies.live_folder import AgentRecord, LiveFolder
+from dlio.stage.copies.small_files import lacking
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.relay import Relay
 from dlio.stage.engine.server import Server
 from dlio.stage.engine.store import Store
 from dlio.stage.engine.writing import Create
-from dlio.stage.job import Job
+from dlio.stage.job import Job, all_files
 from dlio.stage.meeting.agreeing import agree
 from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
 from dlio.stage.meeting.meeting import MOST_TEXT, Meeting, Peer
@@ -85,11 +85,12 @@ class Node:
             self._live,
             plan.listed,
             plan.kept,
-            lacking := self._lacking(),
+            absent := self._lacking(),
             job.access,
             self._source_name,
             create,
             job.listeners.report,
+            plan.groups,
         )
         self._fetching = Fetching(job.source, self.plan, self.meeting, self.store.learned.receives)
         is_far = (lambda number: plan.owner(number) != plan.node) if self.meeting else None
@@ -108,7 +109,7 @@ class Node:
             self.server = Server(listeners, self.store, self.fill, self._relay, self)
             listening.pop_all()
         self._inode = self._live.path.stat().st_ino
-        self._had = self.store.present_bytes + self._live.begun([plan.listed[number] for number in lacking])
+        self._had = self.store.present_bytes + self._live.begun([plan.listed[number] for number in absent])
 
     def __str__(self) -> str:
         return f"node {self.plan.node} of {self.plan.num_nodes}, at {self._tcp or self._unix}"
@@ -120,10 +121,8 @@ class Node:
 
     def _lacking(self) -> set[int]:
         """Returns the numbers of the kept files that have no final name, or no digest, yet; raises StorageError."""
-        kept = {self.plan.listed[number].name: number for number in self.plan.kept}
-        wanted = [self.plan.listed[number] for number in kept.values()]
-        missing = {file.name for file in self.folder.missing(wanted)} | Learned(self.folder.path).lacking(wanted)
-        return {kept[name] for name in missing}
+        kept = {self.plan.listed[number]: number for number in self.plan.kept}
+        return {kept[file] for file in lacking(self.folder, list(kept), self.plan.groups)}
 
     def _source_name(self, number: int) -> str:
         return self._job.source.name_of(self.plan.listed[number])
@@ -140,7 +139,7 @@ class Node:
             )
         self._live.keep_manifest(self.plan.manifest)
         with files.storage_errors("create", self.folder.path):
-            for inner in dict.fromkeys(file.name.rpartition("/")[0] for file in self.plan.listed):
+            for inner in dict.fromkeys(file.name.rpartition("/")[0] for file in all_files(self.plan.manifest)):
                 (self.folder.path / inner).mkdir(mode=0o700, parents=True, exist_ok=True)
         self._tell()
         if self._unix:  # before any block can take the disk's last room
@@ -270,7 +269,8 @@ class Node:
     @property
     def kept_names(self) -> list[str]:
         """The names of the files that this node keeps."""
-        return [self.plan.listed[number].name for number in sorted(self.plan.kept)]
+        learned = self.store.learned
+        return [name for number in sorted(self.plan.kept) for name in learned.names_of(self.plan.listed[number].name)]
 
     def publish(self) -> None:
         """Publishes that the copy is complete."""
