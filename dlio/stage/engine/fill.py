@@ -186,7 +186,7 @@ class Fill:
             if piece.begin < piece.end:
                 self._bring(piece, is_urgent)
             with self._changed:
-                self._of(piece.number).release(piece, is_urgent=is_urgent)
+                self._changed.notify(self._of(piece.number).release(piece, is_urgent=is_urgent))
                 is_last = not self._of(piece.number).has_begun(piece.number)
             self._waiters.wake(piece.number)
             if is_last and self._store.is_whole(piece.number):

@@ -20,6 +20,7 @@ from dlio.stage.protocol.wire import Span
 
 LOOK_SECONDS = 0.25  # between two rounds through the files that are left
 _LEAST_BYTES = 256 << 10  # whole blocks, as every size between
+_MOST_GAP = 6 * MOST_BYTES  # of a file, between pieces that are under way: of these, running_digest.py holds as many
 _SHORT_SECONDS, _LONG_SECONDS = 0.25, 1.0
 
 
@@ -104,7 +105,8 @@ class Pending:
         self._taken = 0
         self._asked: deque[Piece] = deque()
         self._asked_ahead: deque[Piece] = deque()
-        self._ahead: deque[Piece] = deque()
+        self._ahead: dict[int, deque[Piece]] = {}  # of the files whose turn has come
+        self._is_hurried, self._has_early = is_hurried, False
         self._rest: Iterator[int] = iter(())
         self._order: Sequence[int] = ()
         self._under_way: defaultdict[int, list[Piece]] = defaultdict(list)
@@ -147,14 +149,16 @@ class Pending:
             return piece, False
         return None
 
-    def release(self, piece: Piece, *, is_urgent: bool) -> None:
-        """Notes that a piece is not under way any more."""
+    def release(self, piece: Piece, *, is_urgent: bool) -> int:
+        """Notes that a piece is not under way any more; returns for how many threads there may be a piece now."""
         self._taken -= 1
         self._in_background -= not is_urgent
         with suppress(ValueError):  # it lacked its name only
             self._under_way[piece.number].remove(piece)
         if not self._under_way[piece.number]:
             del self._under_way[piece.number]
+        had_early, self._has_early = self._has_early, False
+        return self._threads if had_early else 0
 
     def has_begun(self, number: int) -> bool:
         """Returns whether a piece of a file is under way."""
@@ -162,7 +166,7 @@ class Pending:
 
     def leave_for_later(self, number: int) -> None:
         """Goes on with other files: a later round takes up this one."""
-        self._ahead = deque(piece for piece in self._ahead if piece.number != number)
+        self._ahead.pop(number, None)
 
     def _free(self, number: int, spans: Sequence[Span]) -> Iterator[Span]:
         under_way = self._under_way.get(number, ())
@@ -184,12 +188,13 @@ class Pending:
         if (piece := self._next_asked(self._asked_ahead)) is not None:
             return piece
         while True:
-            while self._ahead:
-                if (lacking := self._lacking(self._ahead.popleft(), self._ahead, most)) is not None:
-                    return lacking
+            if (piece := self._next_of_file(most, alone=self._is_hurried)) is not None:
+                return piece
             if (number := next(self._rest, None)) is None:
-                self._begin_anew()
-                return None
+                if (piece := self._next_of_file(most, alone=False)) is None:
+                    self._has_early = bool(self._ahead)
+                    self._begin_anew()
+                return piece
             failure = self._failures.get(number)
             if self._store.is_finished(number) or (failure and not failure.is_due) or self._is_for_later(number):
                 continue
@@ -198,9 +203,30 @@ class Pending:
             except StorageError as error:  # it cannot be made now: a later round tries again
                 self._failures.note(number, error)
                 continue
-            self._ahead.extend(Piece(number, *span) for span in missing)  # cut when their turn comes
-            if not self._ahead and not self.has_begun(number):
+            self._ahead[number] = deque(Piece(number, *span) for span in missing)  # cut when their turn comes
+            if not missing and not self.has_begun(number):
                 return Piece(number, 0, 0)  # it lacks its name only
+
+    def _next_of_file(self, most: int, *, alone: bool) -> Piece | None:
+        """Returns the next piece of a file whose turn has come; if `alone`, of one of which nothing is under way.
+
+        So a file's pieces come in order, and are digested while they are in the processor's cache.
+        """
+        for number in list(self._ahead):
+            queue = self._ahead[number]
+            if alone and self.has_begun(number):
+                continue
+            while queue and not self._is_early(queue[0]):
+                if (lacking := self._lacking(queue.popleft(), queue, most)) is not None:
+                    return lacking
+            if not queue:
+                del self._ahead[number]
+        return None
+
+    def _is_early(self, piece: Piece) -> bool:
+        """Returns whether a piece would have to wait for so many before it that it would be read again."""
+        first = min((each.begin for each in self._under_way.get(piece.number, ())), default=piece.begin)
+        return piece.begin - first > _MOST_GAP
 
     def _begin_anew(self) -> None:
         """Goes through the files that are left once more, now and then, since some may have failed."""
@@ -217,6 +243,7 @@ class Pending:
             queue.appendleft(Piece(number, stop, piece.end))
         try:
             lacking = self._store.missing(number, [(piece.begin, stop)], begins=False)
+            lacking = [(max(begin, piece.begin), min(end, stop)) for begin, end in lacking]  # of an absent file all is
         except StorageError as error:
             self._failures.note(number, error)
             return None

@@ -18,7 +18,7 @@ from dlio.stage.engine.writing import opened
 
 _READ_BYTES = 1 << 20  # from the page cache, by several threads at once
 _MOST_GAP = 16 << 20  # bytes that are read again while others wait to add more
-_MOST_HELD = 6  # pieces, of up to `MOST_BYTES` each
+_MOST_HELD = 8  # pieces, of up to `MOST_BYTES` each
 
 _Piece = tuple[memoryview, Callable[[], None]]
 
@@ -72,7 +72,9 @@ class RunningDigest:
         self._is_left = False  # the rest is read when the file is whole
 
     def add(self, begin: int, data: memoryview, release: Callable[[], None] | None = None) -> None:
-        """Adds a piece that was written, whose blocks count as present.
+        """Adds a piece that was written, whose blocks do not count as present before this returns.
+
+        So of blocks that do, no piece is still to come here.
 
         Args:
             begin, data: the piece.

@@ -144,8 +144,10 @@ class Store:
                     self._at_once.discard(number)
             elif begun := self._unfinished(number):
                 self._write_range(begun, path, begin, data, is_cached=release is None)
-                self._count(len(data))
+                end = begin + len(data)
                 begun.digest.add(begin, data, release)
+                begun.blocks.set(begin, end)
+                self._count(end - begin)
                 return
         if release:
             release()
@@ -157,7 +159,6 @@ class Store:
             except OSError:
                 begun.is_sparse = False  # a part of it may be written
                 raise
-        begun.blocks.set(begin, begin + len(data))
         if begin + len(data) == begun.blocks.num_bytes:
             begun.last_bytes = bytes(data[-writing.PAGE_BYTES :])
 
