@@ -3,7 +3,7 @@
     python benchmarks/stage.py [--megabytes 256] [--ways local,latency] [--json]
 
 - local: one copy from a local disk, in turns with `cp` and a sync of every file; the source is not in the page cache.
-- latency: a source that answers each read after 5 ms, beside `cp`.
+- latency: a source that answers each read after 5 ms, in turns with `cp`.
 - broadcast: 1 to 4 nodes behind one source of 100 MB/s; the bound is S / source. Nodes are processes of mpiexec with
   host names of their own (needs root). The bytes read are counted at the source. Core seconds for each GB are the slope
   between an eighth of the data set and all of it; the rest is the start of Python and MPI.

@@ -135,7 +135,7 @@ def _read(actor: Actor, root: Path, filling: LiveFilling | None, file: File, cha
 
 
 def _read_range(actor: Actor, file: File, begin: int, count: int, read: Callable[[int, int], bytes]) -> None:
-    """Reads a range; once more, and afresh, if it is wrong, as readers do whose checksums are.
+    """Reads a range; once more, from the source, if it is wrong, as readers do whose checksums are.
 
     Raises:
         CorruptRecordError: it is wrong again.
@@ -143,7 +143,7 @@ def _read_range(actor: Actor, file: File, begin: int, count: int, read: Callable
     oracle, found = actor.cluster.oracle, read(begin, count)
     if not oracle.delivered(actor, file.name, begin, begin + count, found):
         actor.cluster.scheduler.note("afresh", file.name, begin, count)
-        with arrivals.afresh():
+        with arrivals.from_source():
             found = read(begin, count)
         if not oracle.delivered(actor, file.name, begin, begin + count, found):
             raise CorruptRecordError(f"{file.name} is wrong twice from {begin} on")

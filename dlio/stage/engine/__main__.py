@@ -153,6 +153,7 @@ def _log_to(path: Path) -> None:
 def main() -> None:
     """Runs an agent in a child of this process, which itself ends at once."""
     task, said = Task.from_json(sys.stdin.read()), list[str]()
+    sys.path += [each for each in task.modules if each not in sys.path]  # last, so that they hide nothing
 
     def say(line: str) -> None:
         if not said:

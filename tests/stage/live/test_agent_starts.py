@@ -150,15 +150,14 @@ def test_an_agent_that_is_started_again_does_what_was_asked(
 ) -> None:
     asked: list[tuple[tuple[object, ...], dict[str, Any]]] = []
     monkeypatch.setattr(start, "ensure_agent", lambda *given, **more: asked.append((given, more)))
-    dest = tmp_path / "dest"
-    with working(task(source.root, dest, cache_bytes=4 * MiB, mode=0o640, copies=2)) as node:
+    dest, options = tmp_path / "dest", replace(NO_OPTIONS, copies=2, mode=0o640, allow_shared=True)
+    with working(task(source.root, dest, cache_bytes=4 * MiB, options=options)) as node:
         live = LiveFolder(node.folder)
         live.write_record(AgentRecord(Owner.current(), "socket", 0, 1))
         filling = find_filling(node.folder, "elsewhere")
         assert filling and (live.path / "task.json").stat().st_mode & 0o777 == 0o600
         restart = pickle.loads(pickle.dumps(filling)).__reduce__()[1][2]
         restart()
-    options = replace(NO_OPTIONS, copies=2, mode=0o640)
     more = {"strategy": "replicate", "options": options, "cache_bytes": 4 * MiB}
     assert asked == [((str(source.root), dest), more)]
 
