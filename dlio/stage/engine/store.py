@@ -144,10 +144,9 @@ class Store:
                     self._at_once.discard(number)
             elif begun := self._unfinished(number):
                 self._write_range(begun, path, begin, data, is_cached=release is None)
-                end = begin + len(data)
                 begun.digest.add(begin, data, release)
-                begun.blocks.set(begin, end)
-                self._count(end - begin)
+                begun.blocks.set(begin, begin + len(data))
+                self._count(len(data))
                 return
         if release:
             release()
