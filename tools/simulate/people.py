@@ -97,11 +97,13 @@ class Loading:
         strategy: of the agent.
         share: the part of the files that it reads before it leaves, from 0 to 1.
         think: returns the seconds that it takes between two files.
+        epochs: how often it reads them.
     """
 
     strategy: str
     share: float
     think: Callable[[], float]
+    epochs: int = 1
 
     def __call__(self, actor: Actor) -> None:
         """Reads, and compares."""
@@ -113,7 +115,8 @@ class Loading:
         shards = chance.shuffled(range(len(cluster.data.manifest.shards)))
         if filling:
             filling.expect(shards)
-        for shard in shards[: max(1, round(self.share * len(shards)))]:
+        read = shards[: max(1, round(self.share * len(shards)))]
+        for shard in read * self.epochs:
             for file in cluster.data.manifest.shards[shard].files:
                 cluster.world.sleep(self.think())
                 with cluster.oracle.patience(actor):

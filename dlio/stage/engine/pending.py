@@ -149,14 +149,18 @@ class Pending:
             return piece, False
         return None
 
-    def release(self, piece: Piece, *, is_urgent: bool) -> int:
-        """Notes that a piece is not under way any more; returns for how many threads there may be a piece now."""
+    def release(self, piece: Piece, *, is_urgent: bool) -> bool:
+        """Notes that a piece is not under way any more; returns whether no other one of its file is."""
         self._taken -= 1
         self._in_background -= not is_urgent
         with suppress(ValueError):  # it lacked its name only
             self._under_way[piece.number].remove(piece)
         if not self._under_way[piece.number]:
             del self._under_way[piece.number]
+        return not self.has_begun(piece.number)
+
+    def more_for_idle(self) -> int:
+        """Returns for how many threads that found only pieces that are early there may be one now."""
         had_early, self._has_early = self._has_early, False
         return self._threads if had_early else 0
 

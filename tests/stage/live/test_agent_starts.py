@@ -19,6 +19,7 @@ import pytest
 import dlio
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import StorageError
+from dlio.locking import claim_file
 from dlio.locking.claim import claimed
 from dlio.locking.owner import Owner
 from dlio.stage.client import launch, start
@@ -143,6 +144,19 @@ def test_a_starter_waits_for_the_one_before_it_no_longer_than_said(
     monkeypatch.setattr(agent_main, "START_SECONDS", 0.1)
     with claimed(folder.claims, lambda: False), pytest.raises(StorageError, match="is not ready after"):
         agent_main.work(given, print)
+
+
+def test_a_process_whose_claim_is_over_touches_nothing_of_its_successor(source: Manifest, tmp_path: Path) -> None:
+    """It was stopped before it began, so long that another has begun."""
+    given = task(source.root, tmp_path / "dest")
+    job, plan, folder = given.prepared()
+    open_up(folder.dest)
+    claim = claim_file.make(folder.claims, 1)
+    assert claim and claim_file.make(folder.claims, 2)
+    folder.begin(str(source.root))
+    with pytest.raises(StorageError, match=r"is filled by another process, which took this one for lost"):
+        agent_main.ready_node(given, job, plan, folder, claim)
+    assert LiveFolder(folder).agent() is None and not list(folder.path.glob("*.bin"))
 
 
 def test_an_agent_that_is_started_again_does_what_was_asked(
