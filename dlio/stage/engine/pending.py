@@ -106,7 +106,7 @@ class Pending:
         self._asked: deque[Piece] = deque()
         self._asked_ahead: deque[Piece] = deque()
         self._ahead: dict[int, deque[Piece]] = {}  # of the files whose turn has come
-        self._is_hurried, self._has_early = is_hurried, False
+        self._has_early = False
         self._rest: Iterator[int] = iter(())
         self._order: Sequence[int] = ()
         self._under_way: defaultdict[int, list[Piece]] = defaultdict(list)
@@ -149,20 +149,19 @@ class Pending:
             return piece, False
         return None
 
-    def release(self, piece: Piece, *, is_urgent: bool) -> bool:
-        """Notes that a piece is not under way any more; returns whether no other one of its file is."""
+    def release(self, piece: Piece, *, is_urgent: bool) -> tuple[bool, int]:
+        """Notes that a piece is not under way any more.
+
+        Returns whether no other one of its file is, and for how many idle threads there may be a piece now.
+        """
         self._taken -= 1
         self._in_background -= not is_urgent
         with suppress(ValueError):  # it lacked its name only
             self._under_way[piece.number].remove(piece)
         if not self._under_way[piece.number]:
             del self._under_way[piece.number]
-        return not self.has_begun(piece.number)
-
-    def more_for_idle(self) -> int:
-        """Returns for how many threads that found only pieces that are early there may be one now."""
         had_early, self._has_early = self._has_early, False
-        return self._threads if had_early else 0
+        return not self.has_begun(piece.number), self._threads if had_early else 0
 
     def has_begun(self, number: int) -> bool:
         """Returns whether a piece of a file is under way."""
@@ -192,13 +191,12 @@ class Pending:
         if (piece := self._next_asked(self._asked_ahead)) is not None:
             return piece
         while True:
-            if (piece := self._next_of_file(most, alone=self._is_hurried)) is not None:
+            if (piece := self._next_of_begun(most)) is not None:
                 return piece
             if (number := next(self._rest, None)) is None:
-                if (piece := self._next_of_file(most, alone=False)) is None:
-                    self._has_early = bool(self._ahead)
-                    self._begin_anew()
-                return piece
+                self._has_early = bool(self._ahead)
+                self._begin_anew()
+                return None
             failure = self._failures.get(number)
             if self._store.is_finished(number) or (failure and not failure.is_due) or self._is_for_later(number):
                 continue
@@ -211,15 +209,10 @@ class Pending:
             if not missing and not self.has_begun(number):
                 return Piece(number, 0, 0)  # it lacks its name only
 
-    def _next_of_file(self, most: int, *, alone: bool) -> Piece | None:
-        """Returns the next piece of a file whose turn has come; if `alone`, of one of which nothing is under way.
-
-        So a file's pieces come in order, and are digested while they are in the processor's cache.
-        """
+    def _next_of_begun(self, most: int) -> Piece | None:
+        """Returns the next piece of a file whose turn has come, but none that is early."""
         for number in list(self._ahead):
             queue = self._ahead[number]
-            if alone and self.has_begun(number):
-                continue
             while queue and not self._is_early(queue[0]):
                 if (lacking := self._lacking(queue.popleft(), queue, most)) is not None:
                     return lacking

@@ -140,7 +140,7 @@ class Store:
                 finally:
                     self._at_once.discard(number)
             elif begun := self._unfinished(number):
-                digest = begun.digest  # the file may be whole after this, and be found damaged: then it gets another
+                digest = begun.digest  # the file may be found damaged while this is written: then it gets another
                 self._write_range(begun, path, begin, data, is_cached=release is None)
                 digest.add(begin, data, release)
                 begun.blocks.set(begin, begin + len(data))

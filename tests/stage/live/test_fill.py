@@ -96,25 +96,21 @@ def test_what_another_node_asks_ahead_is_not_held_up_for_ever(tmp_path: Path, mo
     assert _BEFORE <= order.index(_AHEAD) < size // MiB - 1
 
 
-@pytest.mark.parametrize(("num_files", "expected"), [(1, [0, 0]), (2, [0, 1])])
-def test_who_waits_for_all_has_each_thread_take_a_file_and_all_share_the_last(
-    tmp_path: Path, num_files: int, expected: list[int]
-) -> None:
-    together, first = threading.Barrier(2, timeout=60), list[int]()
+def test_several_threads_fetch_a_file_of_which_nothing_is_here(tmp_path: Path) -> None:
+    together, begun = threading.Barrier(2, timeout=60), list[int]()
 
     def fetch(number: int, begin: int, target: memoryview, *_: bool) -> Origin:
-        if len(first) < 2:
-            first.append(number)
-            together.wait()
+        begun.append(begin)
+        together.wait()
         return Origin.SOURCE
 
     size = 2 * MOST_BYTES
-    listed = [File(f"{number}.bin", size, files.digest_bytes(bytes(size))) for number in range(num_files)]
-    fill = Fill(store := _store(tmp_path, listed), fetch, str, is_hurried=True)
-    fill.follow(range(num_files))
+    store = _store(tmp_path, [File("a.bin", size, files.digest_bytes(bytes(size)))])
+    fill = Fill(store, fetch, str, is_hurried=True)
+    fill.follow([0])
     fill.start(2)
     assert fill.settled.wait(60) and fill.stop()
-    assert store.is_complete and sorted(first) == expected
+    assert store.is_complete and sorted(begun) == [0, MOST_BYTES]
 
 
 def test_no_piece_is_fetched_so_early_that_it_has_to_be_read_again(
