@@ -17,7 +17,7 @@ from dlio.errors import StorageError
 from dlio.io import world
 from dlio.io.open_folder import Below, OpenFolder
 from dlio.locking import claim_file
-from dlio.locking.claim import alone, claimed, forget, is_in_progress
+from dlio.locking.claim import claimed, exclusively, forget, is_in_progress
 from dlio.locking.owner import Owner
 from tests.helpers.forked import Forked, wait_for
 
@@ -161,15 +161,15 @@ def beat_until(end: Path, path: Path) -> None:
 class TestAlone:
     def test_a_second_process_learns_who_works_and_no_folder_stays(self, tmp_path: Path) -> None:
         folder = tmp_path / "claims"
-        with alone(folder, "feast"):
+        with exclusively(folder, "feast"):
             with pytest.raises(StorageError, match=rf"another feast is under way, by process {os.getpid()} on "):  # noqa: SIM117
-                with alone(folder, "feast"):
+                with exclusively(folder, "feast"):
                     pass
             assert folder.exists()
         assert not folder.exists()
 
     def test_an_error_leaves_no_claim(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match="cold"), alone(tmp_path / "claims", "feast"):
+        with pytest.raises(ValueError, match="cold"), exclusively(tmp_path / "claims", "feast"):
             raise ValueError("cold")
         assert not (tmp_path / "claims").exists()
 
@@ -178,13 +178,13 @@ class TestAlone:
         other = Forked(lambda: beat_until(tmp_path / "end", path))
         with (
             pytest.raises(StorageError, match="by process 1 on elsewhere"),
-            alone(tmp_path / "claims", "feast"),
+            exclusively(tmp_path / "claims", "feast"),
         ):
             pass
         (tmp_path / "end").touch()
         assert other.wait() == 0
         monkeypatch.setattr(liveness, "LOST_WRITER_SECONDS", 0.3)
-        with alone(tmp_path / "claims", "feast"):
+        with exclusively(tmp_path / "claims", "feast"):
             pass
         assert not (tmp_path / "claims").exists()
 
