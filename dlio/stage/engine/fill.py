@@ -177,12 +177,12 @@ class Fill:
             self.settled.set()
 
     def _fetch_pieces(self) -> None:
-        while (taken := self._take()) is not None:
-            piece, is_urgent = taken
+        for piece, is_urgent in iter(self._take, None):
             if piece.begin < piece.end:
                 self._bring(piece, is_urgent)
             with self._changed:
-                is_last = self._of(piece.number).release(piece, is_urgent=is_urgent)
+                is_last, more = self._of(piece.number).release(piece, is_urgent=is_urgent)
+                self._changed.notify(more)
             self._waiters.wake(piece.number)
             if is_last:
                 self._finish(piece.number)
