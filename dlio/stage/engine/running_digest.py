@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 from dlio.cached import cached_property
 from dlio.io import files, world
@@ -64,7 +63,7 @@ class RunningDigest:
         held: where pieces wait that came too early.
     """
 
-    def __init__(self, path: Path, blocks: Blocks, algorithm: str, held: Held) -> None:
+    def __init__(self, path: str, blocks: Blocks, algorithm: str, held: Held) -> None:
         self._path, self._blocks, self._held = path, blocks, held
         self._algorithm = algorithm
         self._lock = world.lock()
