@@ -4,7 +4,7 @@ folder itself, and `cp -r`.
     python benchmarks/stage_files.py --data /tmp/files --files 20000 --latency 5
 
 Makes folders of 100 files of 2 to 14 KB, and indexes them once with checksums. `slow_files.c`, which needs cc and
-libfuse3-dev, shows them anew for each run; each look-up, open, listing and read takes the latency. `cp -r` copies a
+libfuse3-dev, shows them again for each run; each look-up, open, listing and read takes the latency. `cp -r` copies a
 tenth of the files, since it takes so long; its rate does not depend on their number.
 """
 
@@ -25,7 +25,7 @@ A_FOLDER = 100
 
 
 def make(root: Path, count: int) -> None:
-    """Writes the files, unless they are there."""
+    """Writes the files, unless they exist."""
     for number in range(count):
         path = root / f"{number // A_FOLDER:05}" / f"{number:07}.jpg"
         if not number % A_FOLDER:

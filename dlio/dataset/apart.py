@@ -30,7 +30,7 @@ def is_apart(manifest: Manifest, shard: Shard) -> bool:
 
 
 def advice_if_lost(path: Path) -> str:
-    """Returns what to do where the first file of a shard is gone: it may never have been there, but a link; else ''."""
+    """Returns what to do where the first file of a shard is missing: only a link may ever have been there; else ''."""
     if not path.with_suffix(SUFFIX).exists():
         return ""
     link = path.parent / FOLDER

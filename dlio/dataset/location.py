@@ -57,7 +57,7 @@ def folder_of(path: Path) -> Path:
 
 
 def named_in(folder: Path) -> str:
-    """Returns in words which data sets lie in the folders within `folder`; empty if none is seen."""
+    """Returns as text which data sets lie in the folders within `folder`; empty if none is seen."""
     found: list[str] = []
     with suppress(OSError), os.scandir(folder) as entries:
         found = sorted(entry.name for entry in islice(entries, _MOST_LOOKED_AT) if (Path(entry) / NAME).is_file())

@@ -67,7 +67,7 @@ class Manifest:
         shards: in order; samples are numbered through them from 0.
         origin: how the data set was made: the source, its options, the plan's digest.
         root: the folder that holds the files; not part of the manifest's text.
-        node: the node rank whose part is at `root`, for a data set staged in parts; None if all of it is there.
+        node: the node rank whose part is at `root`, for a data set staged in parts; None if all of it is present.
         url: where the files are instead, with its password; "" for a folder (see `dlio.dataset.remote`).
         digest: what the last line of the file that it was loaded from says; "" without a file, or if dlio 0.1 wrote it.
 

@@ -1,4 +1,4 @@
-"""The table beside each shard: key, checksum and small numbers of every sample, whatever the format.
+"""The table next to each shard: key, checksum and small numbers of every sample, whatever the format.
 
 Containers keep a key only in their ecosystem's form, and most keep no checksum of a record. `STEM.samples.npz` keeps
 both exactly, so that damage is found and named, and labels can be read without images. It is an uncompressed `.npz` of
@@ -139,7 +139,7 @@ def unread_table(schema: Schema, keys: Pieces, large_bytes: Numbers, fields: Map
 
 
 class SampleTable:
-    """Reads a shard's table; columns are read when first asked for; thread-safe, opened anew in every process."""
+    """Reads a shard's table; columns are read when first asked for; thread-safe, opened again in every process."""
 
     def __init__(self, path: Path, schema: Schema, num_samples: int) -> None:
         """Opens the table of a shard of `num_samples` samples.
@@ -249,7 +249,7 @@ class SampleTable:
 
 
 class PartTable:
-    """The rows of a shard's table that are in a part of it; thread-safe, opened anew in every process."""
+    """The rows of a shard's table that are in a part of it; thread-safe, opened again in every process."""
 
     def __init__(self, whole: SampleTable, part: Part) -> None:
         """Takes over the table of all records; the columns are compared with their number before rows are taken."""

@@ -136,7 +136,7 @@ def entries_of(manifest: Manifest, root: Path) -> list[Entry]:
     found = {(entry.path, entry.num_bytes) for entry in entries if entry.kind == "file"}
     is_named_so = entries and f"{entries[0].path}{TREE_SUFFIX}" == table.name
     if not is_named_so or found != {(file.name, file.num_bytes) for file in listed}:
-        raise ManifestError(f"{path} lists other files than the manifest beside it: stage from an undamaged source")
+        raise ManifestError(f"{path} lists other files than the manifest next to it: stage from an undamaged source")
     return entries
 
 

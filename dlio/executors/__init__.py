@@ -172,7 +172,7 @@ def _reason(failed: list[tuple[BaseException, Task]], pool: Pool) -> BaseExcepti
     at_work_on = ", ".join(sorted(str(task) for _, task in failed))
     ends, advice = _ends(pool.exit_codes())
     return StorageError(
-        f"a worker died ({ends}) while at work on {at_work_on}: run the same command again, finished shards are kept"
+        f"a worker died ({ends}) while working on {at_work_on}: run the same command again, finished shards are kept"
         + advice
     )
 

@@ -1,4 +1,4 @@
-"""WebDataset: a tar with a file per field, and DALI's text index beside it.
+"""WebDataset: a tar with a file per field, and DALI's text index next to it.
 
 The files of a sample are adjacent, named `KEY.EXTENSION`, split at the first dot of the base name (webdataset
 `tariterators.py`); `payloads/members.py` defines each field's extension and content. The tar is plain
@@ -37,7 +37,7 @@ from dlio.io.files import closed_on_error
 from dlio.io.random_access import Numbers, RandomAccessFile
 
 SUFFIX = ".tar"
-_MAX_FIELD_NAME = 48  # leaves a member's name 38 bytes for the key beside `NAME.000000.jpg`
+_MAX_FIELD_NAME = 48  # leaves a member's name 38 bytes for the key next to `NAME.000000.jpg`
 _ILLEGAL = re.compile(r"[\s\x00-\x1f\x7f\ud800-\udfff]")
 
 

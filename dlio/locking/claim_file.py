@@ -54,7 +54,7 @@ def latest(folder: Below) -> Claim | None:
 
 
 def latest_in(folder: OpenFolder) -> Claim | None:
-    """Returns the claim in force, or None if there is no claim, or it was removed meanwhile.
+    """Returns the claim in force, or None if there is no claim, or it was removed just now.
 
     Raises:
         OSError: the folder or the claim cannot be read.
@@ -174,7 +174,7 @@ def _beat(folder: Below, number: int, stop: world.Event) -> None:
 
 
 def modified(folder: Below, number: int) -> float:
-    """Returns when a claim was renewed, in seconds since 1970; 0 if it is gone."""
+    """Returns when a claim was renewed, in seconds since 1970; 0 if it was removed."""
     try:
         with folder.open() as opened:
             status = opened.look(str(number))

@@ -41,7 +41,7 @@ class Survey:
         sums, squares: of all pixels by channel, from 0 to 1 at 216 x 216 pixels; float64 of shape (3,).
         num_decoded: how many images these are of.
         num_turned: how many images EXIF turns.
-        damage: the damaged samples, in words, by number.
+        damage: the damaged samples, as text, by number.
     """
 
     numbers: Indices

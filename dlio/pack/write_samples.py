@@ -159,7 +159,7 @@ class Preparing:
         return cls(path, schema, names, names[0] if is_simple else None, recode, skip_bad)
 
     def group(self, group: SampleGroup) -> SampleGroup | None:
-        """Returns a group to write, with the headers of its images; None if each sample has to be prepared alone."""
+        """Returns a group to write, with the headers of its images; None if each sample must be prepared alone."""
         if self.only_image is None or not group.follows(self.schema):
             return None
         try:

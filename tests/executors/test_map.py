@@ -97,7 +97,7 @@ def test_an_interrupt_at_any_moment_leaves_no_worker_waiting():
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_dead_worker_is_an_error_that_names_its_task(workers):
-    with processes.open(workers, None) as pool, pytest.raises(StorageError, match=r"died \(SIGKILL.* at work on .*3"):
+    with processes.open(workers, None) as pool, pytest.raises(StorageError, match=r"died \(SIGKILL.* working on .*3"):
         list(map_bounded(pool, die_on_three, range(100)))
 
 
@@ -128,7 +128,7 @@ def test_the_error_says_how_a_worker_ended(end, ending, advice):
     with processes.open(2, None) as pool, pytest.raises(StorageError) as caught:
         list(map_bounded(pool, type(end).__call__, [end]))
     text = str(caught.value)
-    assert text.startswith(f"a worker died ({ending}) while at work on ")
+    assert text.startswith(f"a worker died ({ending}) while working on ")
     assert text.endswith(f": run the same command again, finished shards are kept{advice}")
 
 

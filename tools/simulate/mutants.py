@@ -62,7 +62,7 @@ def search(first: int, schedules: int, seconds: float) -> None:
     seed, broken = None, ""
     while done < schedules and time.monotonic() < deadline and not broken:
         seed, done = first + done, done + 1
-        size = scenario.sized(seed, 5, 8)
+        size = scenario.small(seed)
         broken = forked.run(seed, size, faults.drawn(seed, size, faults.kinds()), seconds=120).broken
     print(json.dumps({"schedules": done, "seed": seed if broken else None, "broken": broken}))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,31 @@ from tools.simulate.clock import EPOCH, Clock
 from tools.simulate.disk import LOCAL, OPEN, READ, SYNC, WRITE, Disk, Speed
 from tools.simulate.scheduler import Scheduler
 
-#: Called with the disk, a file's path below its root, and the range that was read.
-Read = Callable[[Disk, str, int, int], None]
-#: Called with the disk, and the path below its root that a file was renamed to.
-Named = Callable[[Disk, str], None]
+NAME = "name"
 _SPAN = EPOCH // 100  # four months: no clock is as wrong, and the real time is years later
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call that a task has made.
+
+    Attributes:
+        kind: READ, WRITE, SYNC or NAME.
+        disk: where.
+        path: of the file below the disk's root; of a rename, the new one.
+        begin, end: the range that was read or written.
+    """
+
+    kind: str
+    disk: Disk
+    path: str
+    begin: int = 0
+    end: int = 0
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition("/")[2]
 
 
 class Storage:
@@ -32,13 +53,12 @@ class Storage:
 
     Attributes:
         disks: by the names of their folders in `base`.
-        read: called for each read.
-        named: called for each rename.
+        listeners: called after each READ, WRITE, SYNC and NAME (a rename).
     """
 
     def __init__(self, scheduler: Scheduler, base: Path) -> None:
         self.disks: dict[str, Disk] = {}
-        self.read, self.named = list[Read](), list[Named]()
+        self.listeners: list[Callable[[Call], object]] = []
         self._scheduler, self._base = scheduler, f"{base.resolve()}/"
 
     def add(self, name: str, clock: Clock, speed: Speed = LOCAL, *, keeps_track: bool = False) -> Disk:
@@ -50,8 +70,10 @@ class Storage:
 
     def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         """As `os.open`; never past the page cache, which is not simulated."""
-        disk = self._at(path, dir_fd)
+        disk = self._of(whole := _whole(path, dir_fd))
         disk.wait(OPEN)
+        if not flags & (os.O_WRONLY | os.O_RDWR) and (seen := disk.opened(whole)) is not None:
+            return seen
         descriptor = os.open(path, flags & ~os.O_DIRECT, mode, dir_fd=dir_fd)
         if flags & (os.O_CREAT | os.O_TRUNC):
             os.utime(descriptor, ns=disk.times())
@@ -71,13 +93,12 @@ class Storage:
         disk.wait(READ, asked)
         count = os.preadv(descriptor, [first[:asked]], offset)
         disk.spoil(first[:count])
-        for listener in self.read:
-            listener(disk, os.path.relpath(path, disk.root), offset, count)
+        self._tell(READ, disk, path, offset, count)
         return count
 
     def pwrite(self, descriptor: int, data: Any, offset: int) -> int:
         """As `os.pwrite`; what is written may be seen before this returns."""
-        disk = self._of(_path(descriptor))
+        disk = self._of(path := _path(descriptor))
         data = memoryview(data).cast("B")
         part = data[: disk.part(len(data))]
         disk.take_room(descriptor, offset, len(part))
@@ -88,11 +109,17 @@ class Storage:
         os.utime(descriptor, ns=disk.times())
         if disk.durable:
             disk.durable.written(descriptor, offset, count)
+        self._tell(WRITE, disk, path, offset, count)
         return count
+
+    def _tell(self, kind: str, disk: Disk, path: str, begin: int = 0, count: int = 0) -> None:
+        call = Call(kind, disk, path[len(self._base) + len(disk.name) + 1 :], begin, begin + count)
+        for listener in self.listeners:
+            listener(call)
 
     def fsync(self, descriptor: int) -> None:
         """As `os.fsync`."""
-        disk = self._of(_path(descriptor))
+        disk = self._of(path := _path(descriptor))
         try:
             disk.wait(SYNC)
         except OSError:
@@ -101,6 +128,7 @@ class Storage:
             raise
         if disk.durable:
             disk.durable.synced(descriptor)
+        self._tell(SYNC, disk, path)
 
     def replace(
         self, source: Any, target: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
@@ -110,9 +138,9 @@ class Storage:
         disk.wait(OPEN)
         if disk.durable and not stat.S_ISDIR(os.stat(source, dir_fd=src_dir_fd, follow_symlinks=False).st_mode):
             disk.durable.replaces(_whole(source, src_dir_fd), _whole(target, dst_dir_fd))
+        disk.replaces(_whole(target, dst_dir_fd))
         os.replace(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
-        for listener in self.named:
-            listener(disk, os.path.relpath(_whole(target, dst_dir_fd), disk.root))
+        self._tell(NAME, disk, _whole(target, dst_dir_fd))
 
     def touch(self, path: Any, *, dir_fd: int | None = None) -> None:
         """Has a file bear the present time of its disk."""

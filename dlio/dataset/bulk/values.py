@@ -1,6 +1,6 @@
 """Reads the values of one large field of many records at once, by offset, and compares each with its checksum.
 
-Small numbers are not parsed: the table beside the shard has those of each sample, and a checksum over all its values.
+Small numbers are not parsed: the table next to the shard has those of each sample, and a checksum over all its values.
 The checksum that a sample's one large value must have follows from these.
 """
 
@@ -131,7 +131,7 @@ class BulkValues:
         return self._searched(records, take)
 
     def ranges(self, records: Numbers) -> ValueRanges | None:
-        """Returns where the values of `records` are; None if they are arrays, arriving, or have to be searched."""
+        """Returns where the values of `records` are; None if they are arrays, arriving, or must be searched."""
         if self._kind.is_fixed or self._spans.file.is_arriving or (offsets := self._known(records)) is None:
             return None
         before, after = self._crcs_before(records), self._after[records]

@@ -1,4 +1,4 @@
-"""Makes shards of other tools a dlio data set, in place: `index` writes what dlio needs beside them.
+"""Makes shards of other tools a dlio data set, in place: `index` writes what dlio needs next to them.
 
 It writes `manifest.jsonl` and a folder `.dlio-index`. The folder holds a table of the samples of each shard
 (`dlio.dataset.sample_table`) and, for a shard that has no index, an index (`dlio.formats.layouts.text_index`). The

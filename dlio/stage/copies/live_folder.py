@@ -82,9 +82,13 @@ class LiveFolder:
         """Returns the path of the bits of an unfinished file: in a folder whose name no file's path begins with."""
         return self.path / FILES / CONTROL / file.name
 
-    def new(self, number: int) -> Path:
-        """Returns the path of a file that is made, until it has its length: it is in no other file's way."""
-        return self.path / FILES / CONTROL / CONTROL / str(number)
+    @property
+    def files(self) -> Path:
+        """The folder of unfinished files, by a name that no process gives again: FILES leads to it.
+
+        A process that was taken for lost, and goes on, does not reach its successor's files by it.
+        """
+        return self.path / os.readlink(self.path / FILES)  # noqa: PTH115
 
     def present_bytes(self, listed: Sequence[File]) -> int:
         """Returns how many bytes of the files are here, finished or not."""
@@ -105,9 +109,15 @@ class LiveFolder:
     def make(self) -> None:
         """Makes the folder; raises StorageError if it cannot be made."""
         with files.storage_errors("create", self.path):
-            for folder in (self.path.parent, self.path, self.path / FILES):
+            for folder in (self.path.parent, self.path):
                 folder.mkdir(mode=0o700, exist_ok=True)
             self.path.chmod(0o700)
+            if not ((link := self.path / FILES).is_symlink() and link.is_dir()):
+                self._remove_files()
+                made = self.path / f"{FILES}-{world.random_bytes(8).hex()}"
+                made.mkdir(mode=0o700)
+                with suppress(FileExistsError):  # another process has made one
+                    link.symlink_to(made.name)
 
     def open(self) -> OpenFolder:
         """Returns the folder, held open; no link below the copy is followed. Raises OSError."""
@@ -174,7 +184,17 @@ class LiveFolder:
 
     def remove_unfinished(self) -> None:
         """Removes the unfinished files, and the folder if no agent runs."""
-        shutil.rmtree(self.path if self.agent() is None else self.path / FILES, ignore_errors=True)
+        if self.agent() is None:
+            shutil.rmtree(self.path, ignore_errors=True)
+        else:
+            self._remove_files()
+
+    def _remove_files(self) -> None:
+        for each in self.path.glob(f"{FILES}*"):
+            if each.is_symlink():
+                each.unlink(missing_ok=True)
+            else:
+                shutil.rmtree(each, ignore_errors=True)
 
     def signal_agent(self) -> Owner | None:
         """Has the agent end; returns its process, None if none runs. Only a process of the copy's owner is touched."""

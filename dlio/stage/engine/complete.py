@@ -131,7 +131,7 @@ def _serve_complete(job: Job, plan: Plan, folder: StagedFolder, meeting: Meeting
     try:
         with claimed(folder.claims, lambda: False, patient=False) as claim:
             if claim:
-                with _at_work(job, plan, folder, meeting=meeting) as together:
+                with _at_work(job, plan, folder, claim[0], meeting=meeting) as together:
                     together.serve()
                 return
     except StorageError as error:  # as in a copy of root's
@@ -141,7 +141,12 @@ def _serve_complete(job: Job, plan: Plan, folder: StagedFolder, meeting: Meeting
 
 @contextmanager
 def _at_work(
-    job: Job, plan: Plan, folder: StagedFolder, create: Create | None = None, meeting: Meeting | None = None
+    job: Job,
+    plan: Plan,
+    folder: StagedFolder,
+    claim: Claim,
+    create: Create | None = None,
+    meeting: Meeting | None = None,
 ) -> Iterator[Together]:
     """Yields a node at work, and ends it."""
     if meeting:
@@ -150,7 +155,7 @@ def _at_work(
         closing(Node(job, plan, folder, create, is_hurried=True, meeting=meeting)) as node,
         closing(Together(job, node)) as together,
     ):
-        node.begin()
+        node.begin(claim)
         yield together
 
 
@@ -193,7 +198,7 @@ def fill(
         make_room(folder, lacked, len(missing))
         if job.listeners.expect:
             job.listeners.expect(lacked)
-        with _at_work(job, plan, folder, create, meeting) as together:
+        with _at_work(job, plan, folder, claims[0], create, meeting) as together:
             together.wait()
             together.node.agree()
             finish()

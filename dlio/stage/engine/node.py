@@ -10,11 +10,12 @@ from typing import Any
 from dlio.cluster.liveness import Signs
 from dlio.errors import StorageError
 from dlio.io import files, world
+from dlio.locking.claim_file import Claim, is_in_force
 from dlio.locking.owner import Owner
 from dlio.stage.copies import lease
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.learned import Learned
-from dlio.stage.copies.live_folder import FILES, AgentRecord, LiveFolder
+from dlio.stage.copies.live_folder import AgentRecord, LiveFolder
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.relay import Relay
@@ -125,8 +126,19 @@ class Node:
     def _source_name(self, number: int) -> str:
         return self._job.source.name_of(self.plan.listed[number])
 
-    def begin(self) -> None:
-        """Publishes its address for the loaders and the other nodes, and starts to fetch."""
+    def begin(self, claim: Claim | None = None) -> None:
+        """Publishes its address for the loaders and the other nodes, and starts to fetch.
+
+        Args:
+            claim: this process's; None if it does not write.
+
+        Raises:
+            StorageError: another process has taken this one for lost before, so that the unfinished files are its own.
+        """
+        if claim and not is_in_force(self.folder.claims, claim):
+            raise StorageError(
+                f"{self.folder.path} is filled by another process, which took this one for lost: stage again"
+            )
         self._live.keep_manifest(self.plan.manifest)
         with files.storage_errors("create", self.folder.path):
             for inner in dict.fromkeys(file.name.rpartition("/")[0] for file in self.plan.listed):
@@ -253,7 +265,7 @@ class Node:
             "peer_bytes": self._fetching.peer_bytes,
             "sent_bytes": self.server.sent_bytes,
             "keeps_all": self.plan.is_whole,
-            "nodes": [_shown(peer) for peer in (self.peer(), *others)],
+            "nodes": [peer.shown for peer in (self.peer(), *others)],
         }
 
     @property
@@ -264,7 +276,7 @@ class Node:
     def publish(self) -> None:
         """Publishes that the copy is complete."""
         self._tell()
-        shutil.rmtree(self._live.path / FILES, ignore_errors=True)
+        self._live.remove_unfinished()
 
     def close(self) -> bool:
         """Stops fetching and serving, and removes its records; returns whether nothing can be written any more."""
@@ -285,16 +297,3 @@ class Node:
             with suppress(StorageError):  # after a loss of power it would be there again
                 files.sync_folder(self._live.path.parent)
         return has_stopped
-
-
-def _shown(peer: Peer) -> dict[str, Any]:
-    """Returns the figures of a node, for `Client.stat`."""
-    return {
-        "node": peer.node,
-        "host": peer.owner.host,
-        "staged_bytes": peer.staged,
-        "total_bytes": peer.total,
-        "bytes_per_second": peer.rate,
-        "is_complete": peer.is_complete,
-        "waiting_for": peer.waiting_for,
-    }

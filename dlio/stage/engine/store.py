@@ -21,7 +21,7 @@ from dlio.stage.copies.access import Access
 from dlio.stage.copies.base_folder import CONTROL
 from dlio.stage.copies.blocks import Blocks
 from dlio.stage.copies.learned import Learned
-from dlio.stage.copies.live_folder import FILES, SMALL_BYTES, LiveFolder
+from dlio.stage.copies.live_folder import SMALL_BYTES, LiveFolder
 from dlio.stage.engine import writing
 from dlio.stage.engine.failures import FULL, FullError
 from dlio.stage.engine.running_digest import Held, RunningDigest
@@ -67,17 +67,14 @@ class Store:
         report: Callable[[int], None] | None = None,
     ) -> None:
         self.listed = listed
-        self._live, self._access, self._source_name = live, access, source_name
-        self._create, self._report = create, report
-        self._files, self._final, self._kept = str(unfinished := live.path / FILES), str(live.staged.path), kept
+        self._access, self._source_name, self._create, self._report = access, source_name, create, report
+        self._files, self._final, self._kept = live.files, str(live.staged.path), kept
         self.learned = Learned(live.staged.path)
         self._lock, self._counting = world.lock(), world.lock()
-        self._begun: dict[int, _Begun] = {}
-        self._at_once: set[int] = set()  # files that are being written as a whole
-        self._has_residue = unfinished.is_dir() and any(each.name != CONTROL for each in unfinished.iterdir())
-        self._held = Held()
+        self._begun, self._at_once = dict[int, _Begun](), set[int]()  # the latter are being written as a whole
+        self._has_residue = self._files.is_dir() and any(each.name != CONTROL for each in self._files.iterdir())
+        self._held, self.written_bytes = Held(), 0
         self._finished = set(kept).difference(lacking)
-        self.written_bytes = 0
         self._finished_bytes = sum(listed[number].num_bytes for number in self._finished)
 
     def __contains__(self, number: int) -> bool:
@@ -143,9 +140,10 @@ class Store:
                 finally:
                     self._at_once.discard(number)
             elif begun := self._unfinished(number):
+                digest = begun.digest  # the file may be whole after this, and be found damaged: then it gets another
                 self._write_range(begun, path, begin, data, is_cached=release is None)
                 self._count(len(data))
-                begun.digest.add(begin, data, release)
+                digest.add(begin, data, release)
                 return
         if release:
             release()
@@ -187,10 +185,8 @@ class Store:
         if self.is_finished(number):
             return
         file = self.listed[number]
-        running = files.new_hash(algorithm := self._algorithm(number))
-        running.update(data)
-        self._check(number, f"{algorithm}:{running.hexdigest()}")
-        access = self._access(file)
+        digest, access = files.digest_bytes(data, self._algorithm(number)), self._access(file)
+        self.learned.check(file, digest, lambda: self._source_name(number))
         try:
             with writing.made(path, file, self._create) as descriptor:
                 writing.write_new(path, descriptor, data, reads_end=not self._is_small(number))
@@ -203,13 +199,14 @@ class Store:
         self._count(file.num_bytes)
 
     def clear(self, number: int, spans: Sequence[Span]) -> None:
-        """Notes that spans are not there, unless the file is finished, and so verified."""
+        """Notes that spans are not there, unless the file is finished, and so verified; raises StorageError."""
         if not self._is_small(number) and (begun := self._unfinished(number, begins=False)):
             begun.is_sparse = False
-            for begin, end in spans:
-                begun.blocks.clear(begin, end)
             begun.digest.end()
             begun.digest = RunningDigest(self._path(number), begun.blocks, self._algorithm(number), self._held)
+            with files.storage_errors("write", self._bits(number)):
+                for begin, end in spans:
+                    begun.blocks.clear(begin, end)
 
     def is_whole(self, number: int) -> bool:
         """Returns whether all bytes of a file are there."""
@@ -219,17 +216,12 @@ class Store:
         return begun.blocks.is_whole if begun else number in self._finished
 
     def finish(self, number: int) -> None:
-        """Compares the digest of a whole file, and gives it its final name.
-
-        Raises:
-            DigestError: it is not what its digest says.
-            StorageError: the file system refused.
-        """
+        """Compares the digest of a whole file, and gives it its final name; raises DigestError, StorageError."""
         if self._is_small(number):
             self.write(number, 0, memoryview(b""))
         elif begun := self._unfinished(number):
             file, path = self.listed[number], self._path(number)
-            self._check(number, begun.digest.whole())
+            self.learned.check(file, begun.digest.whole(), lambda: self._source_name(number))
             access = self._access(file)
             try:
                 with files.storage_errors("sync", path), writing.opened(path, os.O_RDONLY) as descriptor:
@@ -241,11 +233,7 @@ class Store:
                 raise
             self._name(number, path)
             begun.blocks.close()
-            self._live.blocks(file).unlink(missing_ok=True)
-
-    def _check(self, number: int, digest: str) -> None:
-        """Compares the digest of a whole file; raises as `Learned.check`."""
-        self.learned.check(self.listed[number], digest, lambda: self._source_name(number))
+            self._bits(number).unlink(missing_ok=True)
 
     def _name(self, number: int, path: str) -> None:
         """Gives a file its final name; raises StorageError."""
@@ -279,6 +267,9 @@ class Store:
     def _path(self, number: int) -> str:
         return f"{self._files}/{self.listed[number].name}"  # joining a Path takes ten times as long
 
+    def _bits(self, number: int) -> Path:
+        return self._files / CONTROL / self.listed[number].name
+
     def _is_small(self, number: int) -> bool:
         return self.listed[number].num_bytes <= SMALL_BYTES
 
@@ -300,8 +291,8 @@ class Store:
             return self._begun[number]
 
     def _gone_on_with(self, number: int) -> _Begun:
-        file, path, bits = self.listed[number], self._path(number), self._live.blocks(self.listed[number])
-        blocks, is_new = writing.begin(Path(path), self._live.new(number), bits, file, self._create)
+        file, path, aside = self.listed[number], self._path(number), self._files / CONTROL / CONTROL / str(number)
+        blocks, is_new = writing.begin(Path(path), aside, self._bits(number), file, self._create)
         if not (is_new or file.digest):
             self.learned.receives(file.name)  # perhaps, by the process that began it
         return _Begun(blocks, RunningDigest(path, blocks, self._algorithm(number), self._held), is_new)

@@ -55,6 +55,19 @@ class Peer:
     had: int = 0
     has_left: bool = False
 
+    @property
+    def shown(self) -> dict[str, Any]:
+        """Its figures, for `Client.stat`."""
+        return {
+            "node": self.node,
+            "host": self.owner.host,
+            "staged_bytes": self.staged,
+            "total_bytes": self.total,
+            "bytes_per_second": self.rate,
+            "is_complete": self.is_complete,
+            "waiting_for": self.waiting_for,
+        }
+
     def to_json(self) -> dict[str, Any]:
         """Returns the record as a dictionary of plain values."""
         return asdict(self)

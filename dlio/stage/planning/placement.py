@@ -15,7 +15,7 @@ from itertools import accumulate, chain, zip_longest
 
 import numpy as np
 
-from dlio.dataset.manifest import File, Manifest, Shard
+from dlio.dataset.manifest import File, Manifest
 from dlio.errors import UsageError
 
 BLOCK_BYTES = 4 << 20  # copied, and passed from node to node, at a time
@@ -72,17 +72,6 @@ def partitioned(manifest: Manifest, num_nodes: int, copies: int = 1) -> Manifest
     nodes = assign([shard.num_bytes for shard in manifest.shards], num_nodes, copies)
     shards = (shard.replace(nodes=ranks) for shard, ranks in zip(manifest.shards, nodes, strict=True))
     return replace(manifest, shards=tuple(shards))
-
-
-def files_on(shards: Sequence[Shard], node_rank: int) -> list[File]:
-    """Returns the files that a partitioned manifest assigns to a node."""
-    return [file for shard in shards if node_rank in shard.nodes for file in shard.files]
-
-
-def rotated(files: Sequence[File], share: float) -> list[File]:
-    """Returns the files in order, rotated to begin at `share` (from 0 to below 1) of their number."""
-    start = int(share * len(files))
-    return [*files[start:], *files[:start]]
 
 
 def owner_now(shard: int, owner: int, num_nodes: int, lost: Container[int]) -> int:

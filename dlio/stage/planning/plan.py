@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dlio.cached import cached_property
 from dlio.dataset.manifest import File, Manifest
@@ -37,6 +37,14 @@ class Plan:
     num_nodes: int = 1
     room: int = field(default=1 << 62)
     begin: float = 0.0
+
+    def among(self, node: int, num_nodes: int) -> Plan:
+        """Returns the plan for nodes that pass files to each other, so that each is read from the source once.
+
+        Agents do so whatever the strategy; a strategy whose nodes exchange files anyway has said it already.
+        """
+        is_said = self.num_nodes > 1 or num_nodes == 1
+        return self if is_said else replace(self, node=node, num_nodes=num_nodes, begin=0.0)
 
     @cached_property
     def listed(self) -> list[File]:
