@@ -100,8 +100,8 @@ def measure(ways: dict[str, Run], name: str, args: argparse.Namespace) -> dict[s
 
 def print_rates(title: str, found: dict[str, NDArray[np.float64]], count: int, base: str) -> None:
     """Prints the rate of each way, compared with that of `base` and the whole run of its format's own packer."""
-    print(f"\n| {title} | images/s | x {base} | CPU us/image | whole run, s | start, s | x peer |")
-    print("|---|---|---|---|---|---|---|")
+    heads = ["way", "images/s", f"x {base}", "CPU us an image", "whole run, s", "start, s", "x peer"]
+    print(f"\n### Packing: {title}\n\n| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
     each = {way: (times[:, 2:] - times[:, :2]) / (count * 11 / 12) for way, times in found.items()}
     for way, slopes in each.items():
         rate, cpu = 1 / np.median(slopes[:, 0]), np.median(slopes[:, 1]) * 1e6

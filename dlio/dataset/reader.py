@@ -162,7 +162,10 @@ class ShardReader:
             fields = [self.read(record).fields for record in records.tolist()]
             return {name: [_viewed(values[name]) for values in fields] for name in self._schema}
         assert self._table is not None
-        values, doubtful = large or bulk_reader.read(records, take, out.get(bulk_reader.name))
+        if large is None:
+            values, doubtful = bulk_reader.read(records, take, out.get(bulk_reader.name))
+        else:
+            values, doubtful = bulk_reader.made(records, *large)
         read = {name: values if name == bulk_reader.name else self._table.field(name)[records] for name in self._schema}
         for row in doubtful:
             sample = self.read(int(records[row]))

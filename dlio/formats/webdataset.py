@@ -189,7 +189,7 @@ class Reader:
     def spans(self, name: str, sizes: Numbers) -> Spans:
         """Returns the offsets of a field of bytes, for samples of one file a field in the schema's order."""
         starts, stops = self._samples.files(list(self._schema).index(name), len(self._schema))
-        return Spans(self._file, starts, stops, sizes * 0 + members.header_bytes(self._schema[name]))
+        return Spans(self._file, starts, stops, members.gaps(self._schema[name], stops - starts, sizes))
 
     def close(self) -> None:
         """Closes the file."""

@@ -16,10 +16,10 @@ from dlio.dataset.sample_table import SampleTableBuilder
 from dlio.dataset.schema import DECODE_READY, ImageInfo, Sample, Schema
 from dlio.errors import SchemaError, SourceError
 from dlio.formats import GroupWriter, Writer
-from dlio.pack.inside import EVERY, Counts
 from dlio.pack.inspect.image_header import inspect_image, inspect_images
 from dlio.pack.listing.base import GroupReader, Listing, SeveralReader, Source
 from dlio.pack.recode import KEEP, Recode
+from dlio.pack.shard_progress import EVERY, Counts
 from dlio.pack.upright import with_turned_targets
 
 _Kind = tuple[bool, str, bool]

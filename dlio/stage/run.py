@@ -105,7 +105,7 @@ def _carried_out(chosen: Strategy, job: Job) -> Outcome:
             from dlio.stage.meeting.gathering import met
 
             job, meeting = met(job)
-        return complete(job, chosen.plan(job), chosen.copy_name(job), meeting)
+        return complete(job, chosen, meeting)
     except DlioError:
         if job.topology.world_size == 1:  # else another process may be at work there
             from dlio.stage.upkeep.clean import forsake

@@ -101,12 +101,19 @@ class Causes:
 
     def excuses(self, read: Read, before: Sequence[Read]) -> bool:
         """Returns whether there is a cause to read again what others, or the same node, have read before."""
-        if self._are_some_late and self._comes_one_at(read.at):
+        if any(self._is_unsettled(each.at) for each in (read, *before)):  # so who has read may not be whom others ask
             return True
         if self._has_come_after(read, before):
             return True
         nodes = {read.node, *(each.node for each in before)}
         return any(self._is_cause(trouble, read.at, nodes) for trouble in self.troubles)
+
+    def _is_unsettled(self, at: int) -> bool:
+        """Returns whether a node had come, or something had begun or ended, a short time before, as not all knew."""
+        if self._are_some_late and self._comes_one_at(at):
+            return True
+        changes = [change for trouble in self.troubles for change in (trouble.begin, trouble.end)]
+        return any(change < at <= change + _SETTLED for change in changes)
 
     def _comes_one_at(self, at: int) -> bool:
         """Returns whether a node has come a short time ago, so that some do not know yet who is there."""
@@ -121,9 +128,6 @@ class Causes:
 
     @staticmethod
     def _is_cause(trouble: Trouble, at: int, nodes: Set[int]) -> bool:
-        if trouble.begin > at:
-            return False
+        """Returns whether something was wrong with one of the nodes, or had been a short time before."""
         wary = _DISTRUSTED if trouble.kind.endswith(SPOILING) else _WARY
-        if trouble.concerns(nodes) and at <= trouble.end + wary:
-            return True
-        return at <= trouble.begin + _SETTLED or trouble.end <= at <= trouble.end + _SETTLED
+        return trouble.concerns(nodes) and trouble.begin <= at <= trouble.end + wary

@@ -125,9 +125,9 @@ def _chosen_kinds(swarm: Chance, on: Collection[str]) -> list[str]:
     how_often = swarm.pick(_ON)
     if how_often:
         return [kind for kind in kinds() if swarm.happens(how_often) and kind in on]
-    weighted = [kind for kind in kinds() for _ in range(_OFTEN if kind in _DIRECTED else 1)]
-    few = {swarm.pick(weighted) for _ in range(swarm.below(_MOST + 1))}
-    return [kind for kind in kinds() if kind in few and kind in on]
+    weighted = [kind for kind in kinds() if kind in on for _ in range(_OFTEN if kind in _DIRECTED else 1)]
+    few = {swarm.pick(weighted) for _ in range(swarm.below(_MOST + 1)) if weighted}
+    return [kind for kind in kinds() if kind in few]
 
 
 def _amount(kind: str, chance: Chance) -> int:

@@ -72,8 +72,7 @@ class Staging:
         meeting = Meeting(place, actor.node, cluster.size.nodes) if place else None
         if self.introduction and not place:
             job = replace(job, topology=replace(job.topology, node_rank=0, num_nodes=1))
-        plan = chosen.plan(job)
-        outcome = complete(job, plan, chosen.copy_name(job), meeting)
+        plan, outcome = chosen.plan(job), complete(job, chosen, meeting)
         root = outcome.manifest.root
         cluster.oracle.published(root, frozenset(file.name for file in plan.wanted))
         for file in plan.wanted:

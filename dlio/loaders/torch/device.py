@@ -12,7 +12,7 @@ import torch
 from torch.utils.data._utils.pin_memory import pin_memory as pinned
 
 from dlio.errors import UsageError
-from dlio.loaders.prefetch.ahead import ahead
+from dlio.loaders.prefetch.look_ahead import look_ahead
 
 _AHEAD = 2  # batches on the device in addition to the one in use
 
@@ -37,7 +37,7 @@ def on_device(batches: Generator[Any, None, None], device: torch.device) -> Gene
         if device.type != "cuda":
             yield from (_with_tensors(batch, lambda tensor: tensor.to(device)) for batch in batches)
             return
-        for batch, copied in ahead(_copies(batches, device), _AHEAD):
+        for batch, copied in look_ahead(_copies(batches, device), _AHEAD):
             used_by = torch.cuda.current_stream(device)
             used_by.wait_event(copied)
             _with_tensors(batch, partial(_used_by, used_by))

@@ -32,7 +32,7 @@ from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options
 from dlio.stage.planning.plan import Plan
 from dlio.stage.strategies import AUTO, Strategy, load, names_for
 from dlio.stage.transfer.source import StagingSource, source_of
-from dlio.stage.transfer.tree import anything
+from dlio.stage.transfer.tree import TreeFolder, anything
 
 _HEADSTART_SECONDS = 2.0
 _FORGOTTEN_SECONDS = 86400.0  # outside a scheduler: an agent killed so long ago was another job's
@@ -53,6 +53,7 @@ class Task:
         cache_bytes: the most that this node keeps; None for as much as there is room.
         job: the scheduler's name for it; "" outside a scheduler.
         modules: the folders in which a strategy of another package is found.
+        listed: the list of what is staged as it is, so that it is not made twice; "" to make it.
     """
 
     dataset: str
@@ -63,6 +64,7 @@ class Task:
     cache_bytes: int | None = None
     job: str = field(default_factory=lease.job_name)
     modules: Sequence[str] = ()
+    listed: str = ""
 
     def to_json(self) -> str:
         """Returns the task as text."""
@@ -105,7 +107,8 @@ class Task:
         Raises:
             DlioError: the data set, the destination or the nodes do not allow it.
         """
-        job = Job(anything(self.dataset), self.dest, self.topology, self.options)
+        source = TreeFolder(Path(self.dataset), self.listed.encode()) if self.listed else anything(self.dataset)
+        job = Job(source, self.dest, self.topology, self.options)
         return job, *_prepared(job, load(self.strategy))
 
 
@@ -163,7 +166,12 @@ def ensure_agent(
         job = with_dest(job, strategy)
     check_job(job, strategy)
     modules = [os.path.abspath(each) for each in sys.path] if "." in strategy else []  # noqa: PTH100
-    task = Task(name, job.dest, strategy, job.topology, job.options, cache_bytes, modules=modules)
+    name, listed = (
+        (str(job.source.path), job.source.table.decode()) if isinstance(job.source, TreeFolder) else (name, "")
+    )
+    task = Task(
+        name, job.dest, strategy, job.topology, job.options, cache_bytes, modules=modules, listed=listed
+    )  # fmt: skip
     return choosing_again(partial(_ensured, task, job))
 
 

@@ -96,7 +96,7 @@ def _with_room(task: Task, plan: Plan, folder: StagedFolder) -> Plan:
     """Returns the plan with the bytes that this node may keep, after making room for what is missing of them."""
     wanted = sum(file.num_bytes for file in plan.wanted)
     most = wanted if task.cache_bytes is None else task.cache_bytes
-    here = LiveFolder(folder).present_bytes(plan.listed)
+    here = LiveFolder(folder).present_bytes([file for shard in plan.manifest.shards for file in shard.files])
     try:
         make_room(folder, min(wanted, most) - here, len(plan.wanted))
     except StorageError as error:
@@ -110,7 +110,7 @@ def ready_node(task: Task, job: Job, plan: Plan, folder: StagedFolder, claim: Cl
     """Returns the node that fetches and serves; raises DlioError if it cannot, as `Node.begin`."""
     live = LiveFolder(folder)
     live.make()
-    live.keep_task(task.to_json())
+    live.keep_task(replace(task, listed="").to_json())  # a later agent looks itself
     node = Node(job, _with_room(task, plan, folder), folder)
     try:
         node.begin(claim)

@@ -8,9 +8,8 @@ named at once.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from dlio.cached import cached_property
@@ -19,23 +18,13 @@ from dlio.errors import StorageError
 from dlio.io import files, trace, world
 from dlio.stage.copies.access import Access
 from dlio.stage.copies.base_folder import CONTROL
-from dlio.stage.copies.blocks import Blocks
 from dlio.stage.copies.learned import Learned
 from dlio.stage.copies.live_folder import SMALL_BYTES, LiveFolder
+from dlio.stage.copies.small_files import Groups
 from dlio.stage.engine import writing
 from dlio.stage.engine.failures import FULL, FullError
-from dlio.stage.engine.running_digest import Held, RunningDigest
+from dlio.stage.engine.running_digest import Begun, Held, RunningDigest
 from dlio.stage.protocol.wire import Span
-
-
-@dataclass(slots=True)
-class _Begun:
-    """An unfinished file; a sparse one has zeros where nothing was written, and `last_bytes` are what was written."""
-
-    blocks: Blocks
-    digest: RunningDigest
-    is_sparse: bool
-    last_bytes: bytes = b""
 
 
 class Store:
@@ -50,6 +39,7 @@ class Store:
         source_name: returns the name of a file at the source, for messages.
         create: makes an unfinished file; None for a plain file.
         report: called with the bytes written since the last call, never from two threads at once.
+        groups: the files of each group that counts as one of the files, by its name.
 
     Attributes:
         written_bytes: written so far, holes included.
@@ -65,13 +55,15 @@ class Store:
         source_name: Callable[[int], str] = str,
         create: writing.Create | None = None,
         report: Callable[[int], None] | None = None,
+        groups: Mapping[str, Sequence[File]] | None = None,
     ) -> None:
         self.listed = listed
         self._access, self._source_name, self._create, self._report = access, source_name, create, report
         self._files, self._final, self._kept = live.files, str(live.staged.path), kept
-        self.learned = Learned(live.staged.path)
+        self.learned = Learned(live.staged.path, groups)
+        self._groups = Groups(live.staged.path, groups or {}, self.learned, live.files)
         self._lock, self._counting = world.lock(), world.lock()
-        self._begun, self._at_once = dict[int, _Begun](), set[int]()  # the latter are being written as a whole
+        self._begun, self._at_once = dict[int, Begun](), set[int]()  # the latter are being written as a whole
         self._has_residue = self._files.is_dir() and any(each.name != CONTROL for each in self._files.iterdir())
         self._held, self.written_bytes = Held(), 0
         self._finished = set(kept).difference(lacking)
@@ -132,7 +124,9 @@ class Store:
         """
         path = self._path(number)
         with files.storage_errors("write", path), trace.span("write copy", "stage", self.listed[number].name):
-            if self._is_small(number):
+            if self.listed[number].name in self._groups:
+                self._write_group(number, data)
+            elif self._is_small(number):
                 self._write_whole(number, path, data)
             elif self._comes_at_once(number, begin, data):
                 try:
@@ -141,23 +135,12 @@ class Store:
                     self._at_once.discard(number)
             elif begun := self._unfinished(number):
                 digest = begun.digest  # the file may be whole after this, and be found damaged: then it gets another
-                self._write_range(begun, path, begin, data, is_cached=release is None)
+                begun.write(path, begin, data, is_cached=release is None)
                 self._count(len(data))
                 digest.add(begin, data, release)
                 return
         if release:
             release()
-
-    def _write_range(self, begun: _Begun, path: str, begin: int, data: memoryview, *, is_cached: bool) -> None:
-        if not (begun.is_sparse and writing.is_hole(data)):
-            try:
-                writing.write_range(path, begin, data, is_cached=is_cached)
-            except OSError:
-                begun.is_sparse = False  # a part of it may be written
-                raise
-        begun.blocks.set(begin, begin + len(data))
-        if begin + len(data) == begun.blocks.num_bytes:
-            begun.last_bytes = bytes(data[-writing.PAGE_BYTES :])
 
     def _count(self, num_bytes: int) -> None:
         with self._counting:
@@ -185,18 +168,17 @@ class Store:
         if self.is_finished(number):
             return
         file = self.listed[number]
-        digest, access = files.digest_bytes(data, self._algorithm(number)), self._access(file)
-        self.learned.check(file, digest, lambda: self._source_name(number))
-        try:
-            with writing.made(path, file, self._create) as descriptor:
-                writing.write_new(path, descriptor, data, reads_end=not self._is_small(number))
-                access.give_open(descriptor)
-        except OSError:  # half a file would take a full disk's last room
-            with suppress(OSError):
-                Path(path).unlink()
-            raise
+        self.learned.check(file, files.digest_bytes(data, self._algorithm(number)), lambda: self._source_name(number))
+        access = self._access(file)
+        writing.write_whole(path, file, data, self._create, access, reads_end=not self._is_small(number))
         self._name(number, path)
         self._count(file.num_bytes)
+
+    def _write_group(self, number: int, data: memoryview) -> None:
+        if not self.is_finished(number):
+            self._groups.write(self.listed[number].name, data)
+            self._note_finished(number)
+            self._count(len(data))
 
     def clear(self, number: int, spans: Sequence[Span]) -> None:
         """Notes that spans are not there, unless the file is finished, and so verified; raises StorageError."""
@@ -241,9 +223,12 @@ class Store:
         final = f"{self._final}/{file.name}"
         with files.storage_errors("publish", final):
             writing.with_folder(final, lambda: world.replace(path, final))
+        self._note_finished(number)
+
+    def _note_finished(self, number: int) -> None:
         with self._lock:
             self._finished.add(number)
-            self._finished_bytes += file.num_bytes
+            self._finished_bytes += self.listed[number].num_bytes
             self._begun.pop(number, None)  # unmapped once no thread looks at it any more
 
     @contextmanager
@@ -251,6 +236,10 @@ class Store:
         """Yields a descriptor to read a kept file from, be it finished or not; raises StorageError."""
         path = self._path(number)
         with files.storage_errors("read", path):
+            if (name := self.listed[number].name) in self._groups:
+                with self._groups.opened(name) as descriptor:
+                    yield descriptor
+                return
             if number not in self._finished:
                 with suppress(FileNotFoundError), writing.opened(path, os.O_RDONLY) as descriptor:  # finished just now
                     yield descriptor
@@ -261,6 +250,7 @@ class Store:
     def close(self) -> None:
         """Closes the blocks of unfinished files; nothing else may be called at the same time or later."""
         self.learned.close()
+        self._groups.close()
         for begun in self._begun.values():
             begun.blocks.close()
 
@@ -271,12 +261,13 @@ class Store:
         return self._files / CONTROL / self.listed[number].name
 
     def _is_small(self, number: int) -> bool:
-        return self.listed[number].num_bytes <= SMALL_BYTES
+        file = self.listed[number]
+        return file.num_bytes <= SMALL_BYTES or file.name in self._groups
 
     def _algorithm(self, number: int) -> str:
         return self.listed[number].digest.partition(":")[0] or files.DEFAULT_DIGEST
 
-    def _unfinished(self, number: int, *, begins: bool = True) -> _Begun | None:
+    def _unfinished(self, number: int, *, begins: bool = True) -> Begun | None:
         """Returns a file, gone on with, or made if that `begins` it; None if it is finished or absent."""
         with self._lock:
             if number in self._finished or number in self._at_once or (not begins and self._is_absent(number)):
@@ -290,9 +281,9 @@ class Store:
                     raise
             return self._begun[number]
 
-    def _gone_on_with(self, number: int) -> _Begun:
+    def _gone_on_with(self, number: int) -> Begun:
         file, path, aside = self.listed[number], self._path(number), self._files / CONTROL / CONTROL / str(number)
         blocks, is_new = writing.begin(Path(path), aside, self._bits(number), file, self._create)
         if not (is_new or file.digest):
             self.learned.receives(file.name)  # perhaps, by the process that began it
-        return _Begun(blocks, RunningDigest(path, blocks, self._algorithm(number), self._held), is_new)
+        return Begun(blocks, RunningDigest(path, blocks, self._algorithm(number), self._held), is_new)

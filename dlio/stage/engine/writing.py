@@ -18,6 +18,7 @@ from typing import TypeVar
 from dlio.dataset.manifest import File
 from dlio.errors import StorageError
 from dlio.io import files, world
+from dlio.stage.copies.access import Access
 from dlio.stage.copies.blocks import Blocks
 
 MOST_BYTES = 4 << 20  # of a piece
@@ -111,6 +112,20 @@ def made(path: StrPath, file: File, create: Create | None) -> Opened:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         create(path, file)
     return opened(path, os.O_RDWR | os.O_TRUNC)
+
+
+def write_whole(
+    path: str, file: File, data: memoryview, create: Create | None, access: Access, *, reads_end: bool
+) -> None:
+    """Makes and writes a file, and gives others access to it; raises as `made` and `write_new`."""
+    try:
+        with made(path, file, create) as descriptor:
+            write_new(path, descriptor, data, reads_end=reads_end)
+            access.give_open(descriptor)
+    except OSError:  # half a file would take a full disk's last room
+        with suppress(OSError):
+            Path(path).unlink()
+        raise
 
 
 def write_new(path: StrPath, descriptor: int, data: memoryview, *, reads_end: bool) -> None:

@@ -164,6 +164,10 @@ class Meeting:
         """Tells the others of this node; raises StorageError."""
         self._place.tell(peer)
 
+    def word(self, lacks: int = 0, why: str = "") -> Peer:
+        """Returns the last word of a node at which nobody listens: the bytes that it lacks, and why."""
+        return Peer(self.node, ("", 0), Owner.current(), not lacks, 0, lacks, waiting_for=why[:MOST_TEXT])
+
     def leave(self, last: Peer | None = None) -> None:
         """Ends this node's part, once; nothing else may be called afterwards."""
         if not self._has_left:

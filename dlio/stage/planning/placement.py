@@ -11,7 +11,7 @@ import heapq
 import zlib
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate, chain, zip_longest
+from itertools import chain, zip_longest
 
 import numpy as np
 
@@ -90,11 +90,6 @@ def owner_now(shard: int, owner: int, num_nodes: int, lost: Container[int]) -> i
         node = zlib.crc32(b"%d %d" % (shard, probe)) % num_nodes
     there = [node for node in range(num_nodes) if node not in lost]
     return there[zlib.crc32(b"%d" % shard) % len(there)] if there else owner
-
-
-def first_files(manifest: Manifest) -> list[int]:
-    """Returns the number of the first file of each shard, then the number of all files."""
-    return list(accumulate((len(shard.files) for shard in manifest.shards), initial=0))
 
 
 def small_files(files: Sequence[File]) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import signal
@@ -9,8 +10,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ import pytest
 import dlio
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import StorageError
+from dlio.io.world import start_time
 from dlio.locking import claim_file
 from dlio.locking.claim import claimed
 from dlio.locking.owner import Owner
@@ -71,6 +74,28 @@ def test_an_agent_of_an_earlier_boot_is_over(source: Manifest, tmp_path: Path, e
     assert ensure_agent(source.root, tmp_path / "dest") == folder
     eventually(folder.has_manifest)
     assert damaged_files(folder.path, source) == []
+
+
+@pytest.mark.parametrize("asked", [dlio.stage, ensure_agent, status], ids=["stage", "background", "status"])
+def test_an_agent_of_another_version_is_refused_and_can_be_ended(
+    source: Manifest, tmp_path: Path, asked: Callable[[object, Path], object]
+) -> None:
+    """It would not understand what this one writes; the copy's claim is its own."""
+    folder = task(source.root, tmp_path / "dest").prepared()[2]
+    open_up(folder.dest)
+    folder.path.mkdir(mode=0o700)
+    with subprocess.Popen(["sleep", "600"]) as other:
+        live = _announced(folder, Owner.current().node)
+        owner = replace(Owner.current(), pid=other.pid, started=start_time(other.pid))
+        record = {"version": 2, "owner": asdict(owner), "socket": "socket", "node": 0, "nodes": 1, "may_be_ended": True}
+        (live.path / "agent.json").write_text(json.dumps(record))
+        with (
+            claimed(folder.claims, lambda: False),
+            pytest.raises(StorageError, match="by another version of dlio: wait"),
+        ):
+            asked(source.content_id if asked is status else source.root, tmp_path / "dest")
+        assert end_agents([live]) == {}
+    assert other.returncode == -signal.SIGTERM
 
 
 def test_an_agent_of_another_container_lives_while_its_heart_beats(tmp_path: Path) -> None:
