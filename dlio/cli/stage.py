@@ -21,8 +21,6 @@ from dlio.errors import EXIT_DONE, ManifestError, StorageError, UsageError
 from dlio.io.filesystems import FileSystem
 from dlio.io.sizes import counted, format_size
 from dlio.stage import strategies
-from dlio.stage.choose.preview import preview
-from dlio.stage.client.start import ensure_agent
 from dlio.stage.client.status import in_one_word, in_words, status, status_from
 from dlio.stage.copies.locations import folders_to_clean, folders_with_copies
 from dlio.stage.copies.node_cache import copies
@@ -123,6 +121,8 @@ def stage(args: argparse.Namespace) -> int:
 
 def _begin(args: argparse.Namespace) -> int:
     """Starts the agent of this node, and prints the folder that it fills."""
+    from dlio.stage.client.start import ensure_agent  # loaded here, as `preview` is: a copy needs neither
+
     become_user_of_job()
     source = anything(args.dataset)
     folder = ensure_agent(
@@ -177,6 +177,8 @@ def _stage(args: argparse.Namespace, topology: Topology, *, watch: bool) -> int:
     asked: Any = {"strategy": args.strategy, "topology": topology, "options": _options(args)}
     say_dest = partial(_say_dest, args)
     if args.dry_run:
+        from dlio.stage.choose.preview import preview
+
         seen = preview(args.dataset, args.dest, listeners=Listeners(say_dest), **asked)
         report = seen.to_json()
         if args.json:

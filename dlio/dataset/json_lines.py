@@ -18,6 +18,7 @@ from dlio.io import files, limits
 
 T = TypeVar("T")
 _BYTES_AT_ONCE = 1 << 20
+_ENCODER = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"))  # `json.dumps` would make one for each line
 ADVICE = "restore the file, or pack again; dlio verify --repair mends a staged copy"
 
 
@@ -35,7 +36,7 @@ def uncollected() -> Iterator[None]:
 
 def dump(line: object) -> str:
     """Returns one line of JSON; keys keep their order, text its characters."""
-    return json.dumps(line, ensure_ascii=True, separators=(",", ":")) + "\n"
+    return _ENCODER.encode(line) + "\n"
 
 
 def dense(values: object) -> bytes:

@@ -149,16 +149,22 @@ def closed_on_error(file: Closeable) -> Iterator[None]:
         raise
 
 
-@contextmanager
-def storage_errors(verb: str, path: str | os.PathLike[str]) -> Iterator[None]:
+class storage_errors:  # noqa: N801  used as `contextlib.suppress`; several times a file, so not a generator
     """Turns OSErrors into StorageErrors that name the operation and the path."""
-    try:
-        yield
-    except StorageError:
-        raise
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise StorageError(error.errno, f"cannot {verb} {path}: {reason}{_advice(error)}") from error
+
+    __slots__ = ("_path", "_verb")
+
+    def __init__(self, verb: str, path: str | os.PathLike[str]) -> None:
+        self._verb, self._path = verb, path
+
+    def __enter__(self) -> None:
+        """Begins the operation."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Raises StorageError for an OSError of another kind."""
+        if isinstance(error, OSError) and not isinstance(error, StorageError):
+            reason = error.strerror or str(error)
+            raise StorageError(error.errno, f"cannot {self._verb} {self._path}: {reason}{_advice(error)}") from error
 
 
 def _advice(error: OSError) -> str:
@@ -179,7 +185,7 @@ def write_all(descriptor: int, offset: int, data: bytes | memoryview) -> None:
         data, offset = data[count:], offset + count
 
 
-def check_length(path: Path, descriptor: int, expected: int) -> None:
+def check_length(path: str | Path, descriptor: int, expected: int) -> None:
     """Compares the length of a file that this process has written with what it wrote.
 
     Raises:

@@ -94,10 +94,10 @@ def existing(path: Path) -> Path:
 
 def mount_of(path: Path, mountinfo: str) -> tuple[str, str]:
     """Returns type and mount point of the mount that holds the resolved `path`, from mountinfo's text (see proc(5))."""
-    found = ("unknown", "/")
+    found, text = ("unknown", "/"), f"{path}/"
     for kind, mount in mounts(mountinfo):
         # Of several mounts on one folder the last covers the others.
-        if len(mount) >= len(found[1]) and path.is_relative_to(mount):
+        if len(mount) >= len(found[1]) and text.startswith(f"{mount}/" if mount != "/" else "/"):
             found = (kind, mount)
     return found
 

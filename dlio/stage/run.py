@@ -21,14 +21,11 @@ from dlio.stage.choose.decide import check_job, decide
 from dlio.stage.choose.destination import learn_id, with_dest
 from dlio.stage.copies.locations import remember
 from dlio.stage.engine.complete import complete
-from dlio.stage.engine.shared import complete_shared
 from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options, Outcome
 from dlio.stage.meeting import mpi
-from dlio.stage.meeting.gathering import met
 from dlio.stage.strategies import AUTO, Strategy, load, needs_of
 from dlio.stage.transfer.source import StagingSource
 from dlio.stage.transfer.tree import anything
-from dlio.stage.upkeep.clean import forsake
 
 _log = logging.getLogger(__name__)
 
@@ -100,13 +97,19 @@ def run(
 def _carried_out(chosen: Strategy, job: Job) -> Outcome:
     try:
         if chosen.NEEDS.shared:
+            from dlio.stage.engine.shared import complete_shared  # loaded if needed, as the next two
+
             return complete_shared(job, chosen)
         meeting = None
         if chosen.NEEDS.exchange:
+            from dlio.stage.meeting.gathering import met
+
             job, meeting = met(job)
         return complete(job, chosen, meeting)
     except DlioError:
         if job.topology.world_size == 1:  # else another process may be at work there
+            from dlio.stage.upkeep.clean import forsake
+
             with suppress(DlioError, OSError):  # the first error counts
                 forsake(job.dest, chosen.copy_name(job))
         raise

@@ -109,8 +109,11 @@ def test_mixing_depends_on_seed_epoch_and_samples_only(packed: Manifest) -> None
         loader = Loader(ArrayBatches(samples), 40, num_workers=threads, seed=3)
         runs.append([batch for _ in range(2) for batch in loader])
         samples.close()
-    assert not np.array_equal(runs[0][0]["label"], runs[0][1]["label"])
     assert all(np.array_equal(a[name], b[name]) for a, b in zip(*runs, strict=True) for name in a)
+    samples, rows = PackedSamples(packed, MIX), np.arange(40)  # in one order, so only the mixtures differ
+    labels = [batches.make(samples, rows, key)["label"] for key in (8, 9, 8)]
+    assert np.array_equal(labels[0], labels[2]) and not np.array_equal(labels[0], labels[1])
+    samples.close()
 
 
 def test_a_mixture_is_the_mean_of_its_images_and_labels(packed: Manifest) -> None:

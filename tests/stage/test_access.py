@@ -15,7 +15,7 @@ from dlio import cli
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import UsageError
 from dlio.stage.copies.access import FolderAccess
-from tests.helpers.staging import assert_staged, write_dataset
+from tests.helpers.staging import MiB, assert_staged, write_dataset
 from tests.helpers.users import ALICE, BOB, as_user, open_to_all
 from tests.stage.launched import Cluster, needs_mpiexec
 
@@ -42,8 +42,8 @@ def private(dataset: Manifest, *, folder: int, files: int) -> Manifest:
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Manifest:
-    """Shards of some sizes, an empty one among them."""
-    return write_dataset(tmp_path / "source", [0, 1, 70_000, 7, 300])
+    """Shards of some sizes: an empty one, some that are written at once, and one that comes in pieces."""
+    return write_dataset(tmp_path / "source", [0, 1, 70_000, 7, MiB + 1])
 
 
 @pytest.fixture(autouse=True)

@@ -48,7 +48,13 @@ def stage(source: Manifest, disk: LossyDisk) -> Manifest:
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"), [("fsync 9000", "Input/output error"), ("lose 300000", "loses data"), ("tear 300000", "loses")]
+    ("fault", "said"),
+    [
+        ("fsync 9000", "Input/output error"),
+        ("lose 300000", "loses data"),
+        ("tear 300000", "loses data"),
+        ("zero 300000", "lost bytes at its end"),
+    ],
 )
 def test_what_a_disk_loses_is_reported_and_staged_again(
     disk: LossyDisk, source: Manifest, fault: str, said: str

@@ -17,7 +17,7 @@ from dlio.io import remote_files
 from dlio.loaders.opened import open_data
 from dlio.stage.job import Listeners
 from dlio.stage.run import run
-from dlio.stage.transfer.source import Remote
+from dlio.stage.transfer.remote import Remote
 from tests.helpers.s3_server import s3_server
 from tests.helpers.staging import MiB, damaged_files, write_dataset
 from tests.helpers.web import WebServer

@@ -13,7 +13,6 @@ from dlio.errors import StorageError, UsageError
 from dlio.io.filesystems import filesystem_of, memory_left
 from dlio.locking.owner import node_id
 from dlio.stage.choose.auto import already_there, choose, choose_shared
-from dlio.stage.choose.machine_file import described
 from dlio.stage.choose.measured import applied
 from dlio.stage.copies.node_cache import room
 from dlio.stage.copies.ownership import folder_for_us
@@ -99,6 +98,8 @@ def machine_of(manifest: Manifest, dest: Path, topology: Topology, machine_file:
     seen = Machine(topology.num_nodes or 1, free, mpi.can_agree(topology))
     if not machine_file:
         return applied(seen, manifest, dest)
+    from dlio.stage.choose.machine_file import described  # reads TOML
+
     return replace(described(machine_file, seen), free_bytes=free, can_exchange=seen.can_exchange)
 
 

@@ -33,6 +33,10 @@ class Access:
         """
         self._give(path, self.mode)
 
+    def give_open(self, descriptor: int) -> None:
+        """Sets the mode and group of an open file, as `give_file`."""
+        self._give(descriptor, self.mode)
+
     def give_folder(self, path: Path) -> None:
         """Sets the mode and group of a folder of this user, so that those who may read the file may enter it.
 
@@ -41,12 +45,12 @@ class Access:
         """
         self._give(path, 0o700 | (self.mode & 0o044) >> 2 | (self.mode & self.listing & 0o044))
 
-    def _give(self, path: str | Path, mode: int) -> None:
-        status = os.lstat(path)
+    def _give(self, path: str | Path | int, mode: int) -> None:
+        status = os.fstat(path) if isinstance(path, int) else os.lstat(path)
         group = status.st_gid if self.group is None else self.group
         if mode & 0o070 and status.st_gid != group:
             try:
-                os.chown(path, -1, group, follow_symlinks=False)
+                os.chown(path, -1, group, follow_symlinks=isinstance(path, int))
             except PermissionError:  # this user is not in the group: it may read only if all may
                 mode &= ~0o070 | (mode & 0o007) << 3
         if stat.S_IMODE(status.st_mode) != mode:

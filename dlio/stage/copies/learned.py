@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from io import FileIO
@@ -97,12 +97,12 @@ class Learned:
         digests = ("" if file.digest else self.get(file.name) for file in listed)
         return b"".join(bytes.fromhex(each[-2 * DIGEST_BYTES :]) or bytes(DIGEST_BYTES) for each in digests)
 
-    def check(self, file: File, digest: str, source: str) -> None:
+    def check(self, file: File, digest: str, source: Callable[[], str]) -> None:
         """Compares the digest of a file that gets its name next with the expected one, or notes it if none is known.
 
         Args:
             file, digest: the file, and the digest of its copy.
-            source: the file's name at its source.
+            source: returns the file's name at its source.
 
         Raises:
             DigestError: the file is damaged.
@@ -111,7 +111,9 @@ class Learned:
         if not file.digest:
             self._note(file.name, [digest])
         elif digest != file.digest:
-            raise DigestError(f"{source} is damaged: expected the digest {file.digest}, found {digest}: pack it again")
+            raise DigestError(
+                f"{source()} is damaged: expected the digest {file.digest}, found {digest}: pack it again"
+            )
 
     def note_group(self, name: str, digests: Sequence[str]) -> None:
         """Notes the digests of a group's files, which are written already; raises StorageError."""

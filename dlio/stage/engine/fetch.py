@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 from dlio.dataset.tree import group_digest, slices
@@ -88,7 +88,8 @@ class Fetching:
             if not (file := self._plan.listed[number]).digest:
                 self._receives(file.name)
             return Origin.PEER
-        with self._asking(number, ""):
+        self._asked.pop(number, None)
+        with self._traced(number, "the source"):
             self._source.read_range(self._plan.listed[number], begin, target)
         with self._lock:
             self.source_bytes += len(target)
@@ -172,9 +173,12 @@ class Fetching:
     @contextmanager
     def _asking(self, number: int, whom: str) -> Iterator[None]:
         self._asked[number] = whom
-        with trace.span("fetch", "stage", f"{self._plan.listed[number].name} from {whom or 'the source'}"):
+        with self._traced(number, whom):
             yield
         self._asked.pop(number, None)
+
+    def _traced(self, number: int, whom: str) -> AbstractContextManager[None]:
+        return trace.span("fetch", "stage", f"{self._plan.listed[number].name} from {whom}")
 
     def asked(self, number: int) -> str:
         """Returns who is asked, or was asked last without success, for a span of a file; the source if nobody is."""

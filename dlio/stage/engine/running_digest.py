@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from dlio.cached import cached_property
 from dlio.io import files, world
@@ -65,7 +64,7 @@ class RunningDigest:
         held: where pieces wait that came too early.
     """
 
-    def __init__(self, path: Path, blocks: Blocks, algorithm: str, held: Held) -> None:
+    def __init__(self, path: str, blocks: Blocks, algorithm: str, held: Held) -> None:
         self._path, self._blocks, self._held = path, blocks, held
         self._algorithm = algorithm
         self._lock = world.lock()
@@ -154,7 +153,7 @@ class Begun:
     is_sparse: bool
     last_bytes: bytes = b""
 
-    def write(self, path: Path, begin: int, data: memoryview, release: Callable[[], None] | None) -> None:
+    def write(self, path: str, begin: int, data: memoryview, release: Callable[[], None] | None) -> None:
         """Writes a range, digests it, then notes that it is there; raises OSError.
 
         Args:

@@ -59,7 +59,7 @@ class Store:
     ) -> None:
         self.listed = listed
         self._access, self._source_name, self._create, self._report = access, source_name, create, report
-        self._files, self._final, self._kept = live.files, live.staged.path, kept
+        self._files, self._final, self._kept = live.files, str(live.staged.path), kept
         self.learned = Learned(live.staged.path, groups)
         self._groups = Groups(live.staged.path, groups or {}, self.learned, live.files)
         self._lock, self._counting = world.lock(), world.lock()
@@ -123,7 +123,7 @@ class Store:
             StorageError: the file system refused.
         """
         path = self._path(number)
-        with files.storage_errors("write", path), trace.span("write copy", "stage", path.name):
+        with files.storage_errors("write", path), trace.span("write copy", "stage", self.listed[number].name):
             if self.listed[number].name in self._groups:
                 self._write_group(number, data)
             elif self._is_small(number):
@@ -161,13 +161,14 @@ class Store:
             return False
         return not (self._has_residue and os.path.lexists(self._path(number)))
 
-    def _write_whole(self, number: int, path: Path, data: memoryview) -> None:
+    def _write_whole(self, number: int, path: str, data: memoryview) -> None:
         """Verifies, writes and names a whole file; raises DigestError, StorageError, OSError."""
         if self.is_finished(number):
             return
         file = self.listed[number]
-        self.learned.check(file, files.digest_bytes(data, self._algorithm(number)), self._source_name(number))
-        writing.write_whole(path, file, data, self._create, reads_end=not self._is_small(number))
+        self.learned.check(file, files.digest_bytes(data, self._algorithm(number)), lambda: self._source_name(number))
+        access = self._access(file)
+        writing.write_whole(path, file, data, self._create, access, reads_end=not self._is_small(number))
         self._name(number, path)
         self._count(file.num_bytes)
 
@@ -195,21 +196,18 @@ class Store:
         return begun.blocks.is_whole if begun else number in self._finished
 
     def finish(self, number: int) -> None:
-        """Compares the digest of a whole file, and gives it its final name.
-
-        Raises:
-            DigestError: it is not what its digest says.
-            StorageError: the file system refused.
-        """
+        """Compares the digest of a whole file, and gives it its final name; raises DigestError, StorageError."""
         if self._is_small(number):
             self.write(number, 0, memoryview(b""))
         elif begun := self._unfinished(number):
             file, path = self.listed[number], self._path(number)
-            self.learned.check(file, begun.digest.whole(), self._source_name(number))
+            self.learned.check(file, begun.digest.whole(), lambda: self._source_name(number))
+            access = self._access(file)
             try:
                 with files.storage_errors("sync", path), writing.opened(path, os.O_RDONLY) as descriptor:
                     world.fsync(descriptor)
                     writing.check_last(path, descriptor, file.num_bytes, begun.last_bytes)
+                    access.give_open(descriptor)
             except StorageError:  # its pages count as clean now, so a second sync would bring nothing to the disk
                 self.clear(number, [(0, file.num_bytes)])
                 raise
@@ -217,12 +215,11 @@ class Store:
             begun.blocks.close()
             self._bits(number).unlink(missing_ok=True)
 
-    def _name(self, number: int, path: Path) -> None:
-        """Gives a file its final name, and others access to it; raises StorageError."""
+    def _name(self, number: int, path: str) -> None:
+        """Gives a file its final name; raises StorageError."""
         file = self.listed[number]
-        final, access = self._final / file.name, self._access(file)
+        final = f"{self._final}/{file.name}"
         with files.storage_errors("publish", final):
-            access.give_file(path)
             writing.with_folder(final, lambda: world.replace(path, final))
         self._note_finished(number)
 
@@ -245,7 +242,7 @@ class Store:
                 with suppress(FileNotFoundError), writing.opened(path, os.O_RDONLY) as descriptor:  # finished just now
                     yield descriptor
                     return
-            with writing.opened(self._final / self.listed[number].name, os.O_RDONLY) as descriptor:
+            with writing.opened(f"{self._final}/{self.listed[number].name}", os.O_RDONLY) as descriptor:
                 yield descriptor
 
     def close(self) -> None:
@@ -255,8 +252,8 @@ class Store:
         for begun in self._begun.values():
             begun.blocks.close()
 
-    def _path(self, number: int) -> Path:
-        return self._files / self.listed[number].name
+    def _path(self, number: int) -> str:
+        return f"{self._files}/{self.listed[number].name}"  # joining a Path takes ten times as long
 
     def _bits(self, number: int) -> Path:
         return self._files / CONTROL / self.listed[number].name
@@ -284,7 +281,7 @@ class Store:
 
     def _gone_on_with(self, number: int) -> Begun:
         file, path, aside = self.listed[number], self._path(number), self._files / CONTROL / CONTROL / str(number)
-        blocks, is_new = writing.begin(path, aside, self._bits(number), file, self._create)
+        blocks, is_new = writing.begin(Path(path), aside, self._bits(number), file, self._create)
         if not (is_new or file.digest):
             self.learned.receives(file.name)  # perhaps, by the process that began it
         return Begun(blocks, RunningDigest(path, blocks, self._algorithm(number), self._held), is_new)

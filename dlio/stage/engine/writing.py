@@ -10,20 +10,22 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 from dlio.dataset.manifest import File
 from dlio.errors import StorageError
 from dlio.io import files, world
+from dlio.stage.copies.access import Access
 from dlio.stage.copies.blocks import Blocks
 
 MOST_BYTES = 4 << 20  # of a piece
 ONCE_BYTES = 1 << 20  # of a file that is written at once: of a larger one, the page cache costs more than its blocks
 PAGE_BYTES = mmap.PAGESIZE
 T = TypeVar("T")
+StrPath = str | Path
 #: Makes an unfinished file before its first byte.
 Create = Callable[[Path, File], None]
 
@@ -46,7 +48,7 @@ class Buffers:
         self._free.append(buffer)
 
 
-def write_range(path: Path, begin: int, data: memoryview, *, is_cached: bool) -> None:
+def write_range(path: StrPath, begin: int, data: memoryview, *, is_cached: bool) -> None:
     """Writes a range of an unfinished file, through the page cache or, where the file system can, past it.
 
     Raises:
@@ -60,7 +62,7 @@ def write_range(path: Path, begin: int, data: memoryview, *, is_cached: bool) ->
             files.write_all(descriptor, begin + past, data[past:])
 
 
-def _write_past_cache(path: Path, begin: int, data: memoryview) -> bool:
+def _write_past_cache(path: StrPath, begin: int, data: memoryview) -> bool:
     """Writes whole pages, and returns whether the file system can; raises OSError."""
     try:
         with opened(path, os.O_WRONLY | os.O_DIRECT) as descriptor:
@@ -101,28 +103,32 @@ def begin(path: Path, aside: Path, bits: Path, file: File, create: Create | None
         return blocks, True
 
 
-def made(path: Path, file: File, create: Create | None) -> AbstractContextManager[int]:
+def made(path: StrPath, file: File, create: Create | None) -> Opened:
     """Returns an empty file that is open, made or emptied; raises StorageError, OSError."""
     if create is None:
         return with_folder(path, lambda: opened(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC))
+    path = Path(path)
     if not path.is_file():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         create(path, file)
     return opened(path, os.O_RDWR | os.O_TRUNC)
 
 
-def write_whole(path: Path, file: File, data: memoryview, create: Create | None, *, reads_end: bool) -> None:
-    """Makes and writes a file; what it is, and what is raised, is as of `made` and `write_new`."""
+def write_whole(
+    path: str, file: File, data: memoryview, create: Create | None, access: Access, *, reads_end: bool
+) -> None:
+    """Makes and writes a file, and gives others access to it; raises as `made` and `write_new`."""
     try:
         with made(path, file, create) as descriptor:
             write_new(path, descriptor, data, reads_end=reads_end)
+            access.give_open(descriptor)
     except OSError:  # half a file would take a full disk's last room
         with suppress(OSError):
-            path.unlink()
+            Path(path).unlink()
         raise
 
 
-def write_new(path: Path, descriptor: int, data: memoryview, *, reads_end: bool) -> None:
+def write_new(path: StrPath, descriptor: int, data: memoryview, *, reads_end: bool) -> None:
     """Writes all of a new file, zeros as a hole, and waits until it is on the disk.
 
     Args:
@@ -145,20 +151,29 @@ def write_new(path: Path, descriptor: int, data: memoryview, *, reads_end: bool)
         files.check_length(path, descriptor, len(data))
 
 
-def opened(path: Path, flags: int) -> AbstractContextManager[int]:
+class Opened:
+    """A descriptor, closed when the context is left."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __enter__(self) -> int:
+        """Returns it."""
+        return self._descriptor
+
+    def __exit__(self, *_: object) -> None:
+        """Closes it."""
+        os.close(self._descriptor)
+
+
+def opened(path: StrPath, flags: int) -> Opened:
     """Opens a file of the live folder, but no link, and closes it when the context is left; raises OSError."""
-    return _closing(world.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+    return Opened(world.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
 
 
-@contextmanager
-def _closing(descriptor: int) -> Iterator[int]:
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def check_last(path: Path, descriptor: int, num_bytes: int, written: bytes) -> None:
+def check_last(path: StrPath, descriptor: int, num_bytes: int, written: bytes) -> None:
     """Compares the end of a synced file, as it is on the disk, with what was written; raises StorageError, OSError."""
     begin = num_bytes - len(written)
     os.posix_fadvise(descriptor, begin, 0, os.POSIX_FADV_DONTNEED)
@@ -168,12 +183,12 @@ def check_last(path: Path, descriptor: int, num_bytes: int, written: bytes) -> N
         raise StorageError(errno.EIO, f"{problem}: its file system loses data; check the disk, or use another folder")
 
 
-def with_folder(path: Path, make: Callable[[], T]) -> T:
+def with_folder(path: StrPath, make: Callable[[], T]) -> T:
     """Returns what `make` returns, which makes `path`; makes its folder if that is missing."""
     try:
         return make()
     except FileNotFoundError:  # rather than to look each time: that takes as long as the rest
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return make()
 
 

@@ -94,7 +94,8 @@ def owner_now(shard: int, owner: int, num_nodes: int, lost: Container[int]) -> i
 
 def small_files(files: Sequence[File]) -> list[int]:
     """Returns the positions of all files of a shard but its largest, which every node needs to open the shard."""
-    largest = max(range(len(files)), key=lambda position: files[position].num_bytes)
+    sizes = [file.num_bytes for file in files]
+    largest = sizes.index(max(sizes))
     return [position for position in range(len(files)) if position != largest]
 
 

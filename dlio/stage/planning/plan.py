@@ -86,7 +86,9 @@ class Plan:
     def kept(self) -> frozenset[int]:
         """The numbers of the files that this node keeps: those of its shards, and the small files of the others."""
         read = range(len(self._sizes)) if self.num_nodes > 1 else self._numbers(self.manifest.shards_here)
-        return frozenset(self._in_order(self.kept_shards)) | frozenset(self._small(read))
+        kept = set(self.kept_shards)
+        others = [shard for shard in read if shard not in kept]
+        return frozenset(self._in_order(self.kept_shards)) | frozenset(self._small(others))
 
     @cached_property
     def is_whole(self) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dlio.dataset.manifest import File, Manifest, Shard
@@ -83,7 +83,11 @@ def test_dropped_epoch_repeats_nothing_and_has_whole_batches_only(layout: tuple[
     assert 0 <= left_in_shortest < ranks[0].share.lane_batch
 
 
+UNEVEN_LANES = epoch_order(manifest_of([4, 1]), seed=0, epoch=0, shuffle=False, lanes=2)
+
+
 @given(layout=layouts(), end=st.sampled_from(End), start=st.integers(0, 30))
+@example((UNEVEN_LANES, 2, 1), End.DROP, 0)
 def test_all_ranks_take_equal_steps_of_equal_batches(layout: tuple[EpochOrder, int, int], end: End, start: int) -> None:
     order, world_size, batch_size = layout
     ranks = all_ranks(order, world_size, batch_size, end, start)
