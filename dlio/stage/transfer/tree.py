@@ -40,6 +40,12 @@ def anything(given: str | PathLike[str] | Manifest | StagingSource) -> StagingSo
                     return TreeFolder(path)
                 problem = "is a link to what does not exist" if path.is_symlink() else "does not exist"
                 raise ManifestError(f"{path} {problem}: give a data set, or any other file or folder")
+        try:
+            return source_of(given)
+        except ManifestError:
+            if has_foreign_manifest(folder_of(path)):  # asked last: a data set's own is read once
+                return TreeFolder(path)
+            raise
     return source_of(given)
 
 
@@ -57,11 +63,9 @@ def _is_dataset(path: Path) -> bool:
     """Returns whether a path is a data set's manifest or shard, what will be a data set, or a staged copy.
 
     Raises:
-        ManifestError, StorageError: a manifest beside a file, which may list it, is damaged or cannot be read.
+        ManifestError, StorageError: a manifest next to a file, which may list it, is damaged or cannot be read.
     """
     folder, copy = folder_of(path), f"{CONTROL}/{MARKER}"
-    if has_foreign_manifest(folder):
-        return False
     if folder != path and path.name != NAME and not path.name.startswith("shard-") and not _lists(folder, path.name):
         return False
     is_one = any((folder / name).exists() for name in (NAME, PARTIAL_NAME, copy))
@@ -69,8 +73,13 @@ def _is_dataset(path: Path) -> bool:
 
 
 def _lists(folder: Path, name: str) -> bool:
-    """Returns whether a data set's manifest lists a file beside it; raises ManifestError, StorageError."""
-    return any(file.name == name for shard in Manifest.load(folder).shards for file in shard.files)
+    """Returns whether a data set's manifest lists a file next to it; raises ManifestError, StorageError."""
+    try:
+        return any(file.name == name for shard in Manifest.load(folder).shards for file in shard.files)
+    except ManifestError:
+        if has_foreign_manifest(folder):
+            return False
+        raise
 
 
 class TreeFolder:
