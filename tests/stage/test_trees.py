@@ -43,8 +43,8 @@ def num_bytes(tree: Path) -> int:
 
 
 def test_a_folder_comes_with_its_modes_times_links_and_empty_folders(tree: Path, tmp_path: Path) -> None:
-    for name in ("large", "x.new"):  # larger than what is written at once
-        (tree / name).write_bytes(os.urandom((1 << 20) + 1))
+    for name, megabytes in {"large": 1, "x.new": 24, "y": 1, "z": 1}.items():  # more than what is written at once
+        (tree / name).write_bytes(os.urandom((megabytes << 20) + 1))
     staged, summary = run(tree, tmp_path / "local")
     assert staged.path == staged.root / "env" == Path(summary.path)
     assert snapshot(staged.path) == snapshot(tree)
