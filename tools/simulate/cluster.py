@@ -74,7 +74,7 @@ class Cluster:
         self.data = DataSet(base / SOURCE, list(size.files))
         self.source = Source(self.data, self.storage.disks[SOURCE])
         self.oracle = Oracle(scheduler, self.data.contents, self.source)
-        self.storage.read.append(self.source.note_read)
+        self.storage.read[self.storage.disks[SOURCE]] = self.source.note_read
         self.storage.named.append(self.oracle.named)
 
     @contextmanager

@@ -32,6 +32,7 @@ FAULTS = {
 }
 _ERRNOS = {"eio-read": errno.EIO, "eio-write": errno.EIO, "eio-sync": errno.EIO, "stale": errno.ESTALE}
 _ROOM = {"full": errno.ENOSPC, "quota": errno.EDQUOT}
+_UNKNOWN = 0.1  # probability that a folder is not in the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class Disk:
     def __init__(
         self, scheduler: Scheduler, root: Path, clock: Clock, speed: Speed = LOCAL, *, keeps_track: bool = False
     ) -> None:
+        self.prefix = f"{root.resolve()}/"
         self.root, self.name, self._scheduler, self._speed = root.resolve(), root.name, scheduler, speed
         self._clock = clock
         self.durable = Durable(root) if keeps_track else None
@@ -106,9 +108,17 @@ class Disk:
             return True
         return False
 
+    def enter(self) -> None:
+        """Opens a folder, which takes no time if the system knows it already, as mostly; raises OSError if it fails."""
+        if self._left or self._chance.fraction() < _UNKNOWN:
+            self.wait(OPEN)
+
     def wait(self, kind: str, count: int = 0) -> None:
         """Has the present task wait as long as a call takes; raises OSError if that is to fail."""
         took = self._speed.latency + self._chance.below(self._speed.latency + 1)
+        if not (self._left or count):
+            self._scheduler.pause(took)
+            return
         if count:
             rate, line = (self._speed.write, WRITE) if kind == WRITE else (self._speed.read, READ)
             begins = max(self._free_at[line], self._scheduler.now)

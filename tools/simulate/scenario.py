@@ -21,7 +21,7 @@ from tools.simulate.network import Weather
 from tools.simulate.people import MOST_READS, Introduction, Loading, Staging
 from tools.simulate.scheduler import MS, LivelockError, S, Scheduler
 
-VERSION = 2  #: of what seeds mean
+VERSION = 3  #: of what seeds mean
 _STEP = 1 * S
 _LAST_FAULT = 60 * S  # then all is healed
 _PIECES = (16 << 10, 64 << 10, pending.MOST_BYTES, pending.MOST_BYTES)

@@ -34,10 +34,9 @@ class Source:
         self._spoilt: dict[str, int] = {}
         self.bytes_read = 0
 
-    def note_read(self, disk: Disk, path: str, offset: int, count: int) -> None:
+    def note_read(self, name: str, offset: int, count: int) -> None:
         """Counts a read; called by `Storage`."""
-        name = path.rpartition("/")[2]
-        if disk is self._disk and name in self._data.contents:
+        if name in self._data.contents:
             self.bytes_read += count
             for block in range(offset // COUNTED_BYTES, -(-(offset + count) // COUNTED_BYTES)):
                 self._reads[name, block] += 1

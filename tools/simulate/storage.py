@@ -16,8 +16,8 @@ from tools.simulate.clock import EPOCH, Clock
 from tools.simulate.disk import LOCAL, OPEN, READ, SYNC, WRITE, Disk, Speed
 from tools.simulate.scheduler import Scheduler
 
-#: Called with the disk, a file's path below its root, and the range that was read.
-Read = Callable[[Disk, str, int, int], None]
+#: Called with a file's name, and the range that was read.
+Read = Callable[[str, int, int], None]
 #: Called with the disk, and the path below its root that a file was renamed to.
 Named = Callable[[Disk, str], None]
 _SPAN = EPOCH // 100  # four months: no clock is as wrong, and the real time is years later
@@ -32,13 +32,14 @@ class Storage:
 
     Attributes:
         disks: by the names of their folders in `base`.
-        read: called for each read.
+        read: called for each read of a disk.
         named: called for each rename.
     """
 
     def __init__(self, scheduler: Scheduler, base: Path) -> None:
         self.disks: dict[str, Disk] = {}
-        self.read, self.named = list[Read](), list[Named]()
+        self.read, self.named = dict[Disk, Read](), list[Named]()
+        self._opened: dict[int, tuple[int, Disk]] = {}  # by descriptor: the file's inode, and its disk
         self._scheduler, self._base = scheduler, f"{base.resolve()}/"
 
     def add(self, name: str, clock: Clock, speed: Speed = LOCAL, *, keeps_track: bool = False) -> Disk:
@@ -51,10 +52,14 @@ class Storage:
     def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         """As `os.open`; never past the page cache, which is not simulated."""
         disk = self._at(path, dir_fd)
-        disk.wait(OPEN)
+        if flags & os.O_DIRECTORY:
+            disk.enter()
+        else:
+            disk.wait(OPEN)
         descriptor = os.open(path, flags & ~os.O_DIRECT, mode, dir_fd=dir_fd)
         if flags & (os.O_CREAT | os.O_TRUNC):
             os.utime(descriptor, ns=disk.times())
+        self._opened[descriptor] = os.fstat(descriptor).st_ino, disk
         return descriptor
 
     def pread(self, descriptor: int, count: int, offset: int) -> bytes:
@@ -64,20 +69,19 @@ class Storage:
 
     def preadv(self, descriptor: int, buffers: Sequence[Any], offset: int) -> int:
         """As `os.preadv`."""
-        path = _path(descriptor)
-        disk = self._of(path)
+        disk = self._disk(descriptor)
         first = memoryview(buffers[0])
         asked = disk.part(len(first))
         disk.wait(READ, asked)
         count = os.preadv(descriptor, [first[:asked]], offset)
         disk.spoil(first[:count])
-        for listener in self.read:
-            listener(disk, os.path.relpath(path, disk.root), offset, count)
+        if disk in self.read:
+            self.read[disk](_path(descriptor).rpartition("/")[2], offset, count)
         return count
 
     def pwrite(self, descriptor: int, data: Any, offset: int) -> int:
         """As `os.pwrite`; what is written may be seen before this returns."""
-        disk = self._of(_path(descriptor))
+        disk = self._disk(descriptor)
         data = memoryview(data).cast("B")
         part = data[: disk.part(len(data))]
         disk.take_room(descriptor, offset, len(part))
@@ -92,7 +96,7 @@ class Storage:
 
     def fsync(self, descriptor: int) -> None:
         """As `os.fsync`."""
-        disk = self._of(_path(descriptor))
+        disk = self._disk(descriptor)
         try:
             disk.wait(SYNC)
         except OSError:
@@ -112,7 +116,7 @@ class Storage:
             disk.durable.replaces(_whole(source, src_dir_fd), _whole(target, dst_dir_fd))
         os.replace(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
         for listener in self.named:
-            listener(disk, os.path.relpath(_whole(target, dst_dir_fd), disk.root))
+            listener(disk, _whole(target, dst_dir_fd).removeprefix(disk.prefix))
 
     def touch(self, path: Any, *, dir_fd: int | None = None) -> None:
         """Has a file bear the present time of its disk."""
@@ -126,7 +130,13 @@ class Storage:
         return (status.st_mtime_ns if is_virtual else EPOCH + self._scheduler.now) / 1e9
 
     def _at(self, path: Any, dir_fd: int | None) -> Disk:
-        return self._of(_whole(path, dir_fd))
+        text = os.fspath(path)
+        return self._of(text) if dir_fd is None or text.startswith("/") else self._disk(dir_fd)
+
+    def _disk(self, descriptor: int) -> Disk:
+        """Returns the disk of an open file; its number may have been another one's."""
+        inode, disk = self._opened.get(descriptor, (0, None))
+        return disk if disk and os.fstat(descriptor).st_ino == inode else self._of(_path(descriptor))
 
     def _of(self, path: str) -> Disk:
         """Returns the disk that a path is on."""

@@ -71,10 +71,10 @@ class SimulatedWorld:
         return process
 
     def _process(self) -> Process:
-        self.scheduler.check()
-        task = self.scheduler.current
-        assert task, "only tasks live in a simulated world"
-        return task.process
+        scheduler = self.scheduler
+        scheduler.check()
+        assert scheduler.current, "only tasks live in a simulated world"
+        return scheduler.current.process
 
     def _machine(self) -> Machine:
         return self.machines[self._process().node]

@@ -72,9 +72,8 @@ class Fill:
         self.failure: BaseException | None = None
         self.settled = world.event()
         self._finishing, self._from_source, self._damaged = set[int](), set[int](), set[int]()
-        self._progress: dict[int, float] = {}
-        self._origins: dict[int, Origin] = {}
-        self._latest_progress = 0.0
+        self._progress, self._origins = dict[int, float](), dict[int, Origin]()
+        self._latest_progress, self._is_watched = 0.0, False  # one thread looks for work that nobody announces
         self._buffers, self._stopped, self._ends_at = Buffers(), False, float("inf")
         self._threads: list[world.Thread] = []
 
@@ -264,16 +263,12 @@ class Fill:
         if is_damage:
             self._judge(number, False)
         if not (is_damage and self._is_first_damage(number)):
-            self._note(number, error)
+            self._failures.note(number, error)
+            self.failure = self.failure or error
+            if self._is_hurried:
+                self.settled.set()
         if is_damage:  # last: what is missing may be fetched at once
             self._store.clear(number, [(0, self._store.listed[number].num_bytes)])
-
-    def _note(self, number: int, error: Exception) -> None:
-        """Notes an error of a file."""
-        self._failures.note(number, error)
-        self.failure = self.failure or error
-        if self._is_hurried:
-            self.settled.set()
 
     def _of(self, number: int) -> Pending:
         """Returns the pieces of those files that a file belongs to."""
@@ -296,5 +291,9 @@ class Fill:
                 for pending in self._pending:
                     if taken := pending.take():
                         self._progress[taken[0].number] = world.monotonic()
+                        self._changed.notify()  # there may be more
                         return taken
-                self._changed.wait(_IDLE_SECONDS if self._store.is_complete else LOOK_SECONDS)
+                watches, self._is_watched = not self._is_watched, True
+                seconds = _IDLE_SECONDS if self._store.is_complete else LOOK_SECONDS
+                self._changed.wait(seconds if watches else None)
+                self._is_watched = self._is_watched and not watches

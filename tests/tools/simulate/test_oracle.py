@@ -29,7 +29,7 @@ class Scene:
         self.data = DataSet(shared.root, [50_000, 60_000])
         self.source = Source(self.data, shared)
         self.oracle = Oracle(self.scheduler, self.data.contents, self.source)
-        self.storage.read.append(self.source.note_read)
+        self.storage.read[shared] = self.source.note_read
         self.storage.named.append(self.oracle.named)
         self.copy = self.disk.root / CACHE / "copy"
         (self.copy / CONTROL).mkdir(parents=True)
