@@ -13,12 +13,15 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NoReturn, TypeVar, cast
 
 from tools.simulate import scenario
 from tools.simulate.cluster import Size
 from tools.simulate.data_set import drawn
 from tools.simulate.faults import Fault
 from tools.simulate.scenario import Outcome
+
+Value = TypeVar("Value")
 
 _MEMORY = Path("/dev/shm")
 _SECONDS = 60  # of a processor: then the simulator itself hangs
@@ -62,6 +65,28 @@ def begun(
     return finish
 
 
+def apart(call: Callable[[], Value]) -> Value:
+    """Returns what a call returns in a process of its own; raises RuntimeError with what it raised."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reading)
+        try:
+            found: object = call()
+        except BaseException:
+            found = RuntimeError(traceback.format_exc())
+        _end_with(writing, found)
+    os.close(writing)
+    try:
+        value = pickle.loads(_received(reading))
+    finally:
+        os.close(reading)
+        os.waitpid(child, 0)
+    if isinstance(value, RuntimeError):
+        raise value
+    return cast(Value, value)
+
+
 def several(begin: Callable[[int], Callable[[], Outcome]], seeds: Iterable[int]) -> Iterator[Outcome]:
     """Yields the outcomes of schedules in the order of their seeds; as many at a time as keep all processors busy."""
     running, most = deque[Callable[[], Outcome]](), 2 * len(os.sched_getaffinity(0))
@@ -90,9 +115,14 @@ def _child(
         outcome = scenario.run(seed, size, faults, base, keep=keep, until=until)
     except BaseException:
         outcome = Outcome(seed, broken=f"the simulator failed: {traceback.format_exc()}")
+    _end_with(writing, outcome)
+
+
+def _end_with(writing: int, value: object) -> NoReturn:
+    """Ends this process with a value for its parent; no `finally` of a simulated process runs."""
     with os.fdopen(writing, "wb") as sink:
-        pickle.dump(outcome, sink)
-    os._exit(0)  # no `finally` of a simulated process runs
+        pickle.dump(value, sink)
+    os._exit(0)
 
 
 def _received(reading: int) -> bytes:

@@ -55,6 +55,7 @@ class Storage:
         if flags & os.O_DIRECTORY:
             disk.enter()
         else:
+            disk.opens += 1
             disk.wait(OPEN)
         descriptor = os.open(path, flags & ~os.O_DIRECT, mode, dir_fd=dir_fd)
         if flags & (os.O_CREAT | os.O_TRUNC):
