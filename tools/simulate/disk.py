@@ -125,12 +125,12 @@ class Disk:
         if not (self._left or count):
             self._scheduler.pause(took)
             return
+        took *= self._left.get("slow", 1)
         if count:
             rate, line = (self.speed.write, WRITE) if kind == WRITE else (self.speed.read, READ)
             begins = max(self._free_at[line], self._scheduler.now)
             self._free_at[line] = begins + count * S // rate * self._left.get("slow", 1)
             took += self._free_at[line] - self._scheduler.now
-        took *= self._left.get("slow", 1)
         if kind in FAULTS["hang"][0] and (ms := self._left.pop("hang", 0)):
             took += ms * MS
         self._scheduler.pause(took)
