@@ -11,7 +11,7 @@
 
 # `make coverage` runs all tests under coverage.py, and puts the shares of lines and branches into docs/tested.md.
 
-.PHONY: venv demo test jobs quick mutants docs coverage soak bare wheels lint clean
+.PHONY: venv demo test jobs quick quick-tests mutants docs coverage soak bare wheels lint clean
 
 unexport PYTHONDONTWRITEBYTECODE   # hundreds of processes would each compile dlio
 
@@ -70,7 +70,10 @@ QUICK = tests/cluster tests/io tests/dataset tests/cli tests/pack/test_plan.py t
   --ignore tests/dataset/test_flipped_bits.py
 
 quick: .venv/.complete
-	.venv/bin/python -m pytest -q -n 2 --dist worksteal $(QUICK)
+	$(MAKE) --no-print-directory quick-tests PYTHON=.venv/bin/python
+
+quick-tests:   # in any environment: nox has one for each Python
+	$(PYTHON) -m pytest -q -n 2 --dist worksteal $(QUICK)
 
 lint: .venv/.complete
 	.venv/bin/ruff check .

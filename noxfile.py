@@ -9,32 +9,26 @@ A Python that the machine lacks is skipped.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import nox
 
 PYTHONS = ["3.11", "3.12", "3.13"]
 LIGHT = ["tfrecord", "lmdb", "hdf5", "parquet", "remote", "completion"]  # extras that every Python has, in seconds
 TOOLS = ["pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "lmdb", "scipy", "pyyaml"]
-QUICK = Path("Makefile").read_text().split("\nQUICK = ")[1].split("\n\n")[0].replace("\\\n", "").split()
 
 nox.options.sessions = ["quick"]
 nox.options.error_on_missing_interpreters = False
-
-
-def _test(session: nox.Session, *default: str) -> None:
-    session.run("python", "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal", *(session.posargs or default))
 
 
 @nox.session(python=PYTHONS)
 def quick(session: nox.Session) -> None:
     """What needs no framework and no MPI."""
     session.install("--editable", f".[{','.join(LIGHT)}]", *TOOLS)
-    _test(session, *QUICK)
+    tests = [f"QUICK={' '.join(session.posargs)}"] if session.posargs else []
+    session.run("make", "--silent", "quick-tests", "PYTHON=python", *tests, external=True)
 
 
 @nox.session(python=PYTHONS)
 def all(session: nox.Session) -> None:  # noqa: A001
     """Everything, with every extra."""
     session.install("--editable", ".[test]")
-    _test(session)
+    session.run("python", "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal", *session.posargs)

@@ -1,11 +1,11 @@
-"""Arrays beside the same bytes as encoded images: packed and loaded in every format, in CPU microseconds a sample.
+"""Arrays, and the same bytes as encoded images: packed and loaded in every format, in CPU microseconds a sample.
 
     python benchmarks/arrays.py /dev/shm/arrays [--formats tfrecord,lmdb]
 
-Packing: arrays uint8[32,32,3] with a label, made in memory, into one shard, beside the same bytes as `image: bytes`.
+Packing: arrays uint8[32,32,3] with a label, made in memory, into one shard, and the same bytes as `image: bytes`.
 Loading: these arrays, shuffled, in batches of 256, as they are and by `RandomCrop(32, padding=4, flip=True)`, by the
-consumer's thread and by one of the loader's; then 400 arrays float32[512,512] in batches of 8, beside a loop that
-copies them out of a mapped file. Least of five epochs, or of three packings.
+consumer's thread and by one of the loader's; then 400 arrays float32[512,512] in batches of 8, and a loop that copies
+them out of a mapped file. Least of five epochs, or of three packings.
 """
 
 from __future__ import annotations
@@ -118,9 +118,7 @@ def main() -> None:
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     print(f"1 MB, copied out of a mapped file: {copied_from_a_mapped_file(options.folder / 'mapped'):.0f} us")
-    print(
-        "| format | packed | beside bytes | loaded, no thread, one | crop and flip | 1 MB |\n|---|---|---|---|---|---|"
-    )
+    print("| format | packed | / bytes | loaded, no thread, one | crop and flip | 1 MB |\n|---|---|---|---|---|---|")
     for name in options.formats:
         folder, kind = options.folder / name, "uint8[32,32,3]"
         packed = {form: pack(Arrays(SMALL, kind, form), folder, name) for form in (True, False)}

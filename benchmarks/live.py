@@ -5,9 +5,9 @@
 
 The source is `slow_mount.c`, a FUSE mount of a bandwidth that all nodes share, which counts what is read from it.
 Each node is a process with one rank, whose trainer takes `--step-ms` for a batch, and whose agent keeps its copy in a
-folder of its own. Given are: the seconds to the first batch, beside those that its bytes take at the source's bandwidth
-alone; the share of the set that was staged by then; the seconds of the first and the third epoch, beside those of the
-same loader with all local; and the bytes read from the source, over the size of the set.
+folder of its own. It prints the seconds to the first batch, and those that its bytes take at the source's bandwidth;
+the share of the set that was staged by then; the seconds of the first and the third epoch, and those of this loader
+with all files local; and the bytes read from the source, over the size of the set.
 """
 
 from __future__ import annotations

@@ -1,16 +1,13 @@
-"""Measures what an agent costs, in turns with other versions: CPU of both ends of a transfer, and of a local fill.
+"""Measures what an agent costs, in turns with other versions: of a local fill, and idle. transfer.py has two nodes.
 
     python benchmarks/live_agent.py --data /tmp [--pythons old/bin/python new/bin/python] [--rounds 3]
 
-- transfer: a node has all of a data set, and a second one of the same job gets its copy from there over the loopback
-  interface, with nothing read from the source. The CPU time is that of both agents, from the start of the transfer to
-  the finished copy: send, receive, write, digest and sync.
 - local: an agent fills a copy from a folder on the same disk, as the only node, in turns with `cp` and a sync of every
   file, and with `dlio stage --strategy replicate`, whose start is measured with an empty data set and left out.
-- small: both with files of 20 KB.
+- small: the same with files of 20 KB.
 - idle: CPU of an agent of which nothing is asked, and its memory.
 
-The page cache is dropped before each. The first run warms up and does not count; the others are in turns.
+The source is not in the page cache. The first run warms up and does not count; the others are in turns.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from stage import forget_cache, write_dataset
+from stage import forget, write_dataset
 
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
@@ -88,41 +85,21 @@ def stage(source: Path, dest: Path) -> tuple[float, float]:
     return time.perf_counter() - began, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def transfer(manifest: Manifest, work: Path) -> Figures:
-    """Returns what it costs to bring a data set from one node to another."""
-    gigabytes = manifest.num_bytes / 1e9
-    stage(manifest.root, work / "node0")
-    forget_cache()
-    for path in (work / "node0").rglob("*.bin"):
-        path.read_bytes()  # the sender has it in its page cache
-    first = Agent(manifest.root, work / "node0", 0, 2)
-    second = Agent(manifest.root, work / "node1", 1, 2)
-    second.complete()
-    seconds = time.perf_counter() - second.ready
-    sent, received, found = first.cpu() - first.started, second.cpu() - second.started, second.client.stat()
-    if found["source_bytes"]:
-        print(f"{found['source_bytes']:,} bytes came from the source", file=sys.stderr)
-    figures = {"send": sent / gigabytes, "receive": received / gigabytes, "both": (sent + received) / gigabytes}
-    for agent in (first, second):
-        agent.end()
-    return figures | {"GB/s": gigabytes / seconds}
-
-
 def local(manifest: Manifest, work: Path) -> Figures:
     """Returns what it costs to fill a copy from a local source, compared with `cp` and `dlio stage`."""
     gigabytes = manifest.num_bytes / 1e9
     empty = write_dataset(work / "empty", 0, 0)
     start = stage(empty.root, work / "started")
-    forget_cache()
+    forget(manifest.root)
     staged = stage(manifest.root, work / "staged")
     shutil.rmtree(work / "staged")
-    forget_cache()
+    forget(manifest.root)
     began = time.perf_counter()
     subprocess.run(["cp", "-r", manifest.root, work / "copied"], check=True)
     subprocess.run(f"find {work / 'copied'} -type f -print0 | xargs -0 sync", shell=True, check=True)
     copied = time.perf_counter() - began
     shutil.rmtree(work / "copied")
-    forget_cache()
+    forget(manifest.root)
     agent = Agent(manifest.root, work / "filled", 0, 1)
     agent.complete()
     seconds = time.perf_counter() - agent.ready
@@ -150,9 +127,7 @@ def idle(manifest: Manifest, work: Path) -> Figures:
 
 
 WAYS: dict[str, Callable[[Manifest, Path], Figures]] = {
-    "transfer": transfer,
     "local": local,
-    "small transfer": transfer,
     "small local": local,
     "idle": idle,
 }

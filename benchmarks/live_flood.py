@@ -84,7 +84,7 @@ def flooding(meet: Path, rate: float, opened: mmap.mmap) -> int:
 
 
 def first_batch(source: Path, work: Path, rate: float) -> tuple[float, float]:
-    """Returns the seconds from a second node's start to its first batch, and the connections a second meanwhile."""
+    """Returns the seconds from a second node's start to its first batch, and the connections in each of them."""
     meet = work / "meet"
     meet.mkdir(mode=0o700, parents=True)
     os.environ |= {"DLIO_MEET": str(meet), "DLIO_INTERFACE": "127.0.0.1", "DLIO_LAUNCHER": "single"}

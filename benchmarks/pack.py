@@ -99,17 +99,17 @@ def measure(ways: dict[str, Run], name: str, args: argparse.Namespace) -> dict[s
 
 
 def print_rates(title: str, found: dict[str, NDArray[np.float64]], count: int, base: str) -> None:
-    """Prints the rate of each way, beside that of `base` and the whole run of its format's own packer."""
-    print(f"\n| {title} | images/s | x {base} | CPU us/image | whole run, s | start, s | x peer |")
-    print("|---|---|---|---|---|---|---|")
+    """Prints the rate of each way, compared with that of `base` and the whole run of its format's own packer."""
+    heads = ["way", "images/s", f"x {base}", "CPU us an image", "whole run, s", "start, s", "x peer"]
+    print(f"\n### Packing: {title}\n\n| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
     each = {way: (times[:, 2:] - times[:, :2]) / (count * 11 / 12) for way, times in found.items()}
     for way, slopes in each.items():
         rate, cpu = 1 / np.median(slopes[:, 0]), np.median(slopes[:, 1]) * 1e6
         ratio = np.median(each[base][:, 0] / slopes[:, 0]) if base in each else np.nan
         whole = np.median(found[way][:, 2])
         peers = found.get(way.replace("dlio", "peer")) if way.startswith("dlio") else None
-        beside = "" if peers is None else f"{np.median(peers[:, 2] / found[way][:, 2]):.1f}"
-        times = f"{whole:.2f} | {whole - count / rate:.2f} | {beside}"
+        ratio = "" if peers is None else f"{np.median(peers[:, 2] / found[way][:, 2]):.1f}"
+        times = f"{whole:.2f} | {whole - count / rate:.2f} | {ratio}"
         print(f"| {way} | {rate:,.0f} | {ratio:.2f} | {cpu:.1f} | {times} |")
 
 
@@ -162,8 +162,8 @@ def _has_bytes(folder: Path) -> bool:
 
 
 def memory(args: argparse.Namespace) -> None:
-    """Prints what a worker takes beside its imports, packing all of a set into two shards in its own process."""
-    print("\n| worker | imports, MB | peak beside them, MB |\n|---|---|---|")
+    """Prints what a worker uses in addition to its imports, packing all of a set into two shards in its own process."""
+    print("\n| worker | imports, MB | peak above them, MB |\n|---|---|---|")
     for name in FORMATS:
         shutil.rmtree(args.out, ignore_errors=True)
         words = [sys.executable, __file__, "--worker", name, make_set(args.data, "big") / "all", args.out]

@@ -178,7 +178,7 @@ PEERS: dict[str, tuple[Callable[[Path, Path], None], str]] = {
 
 
 def installed() -> set[str]:
-    """Returns the names of the packers whose package is there."""
+    """Returns the names of the packers whose package is installed."""
     return {name for name, (_, package) in PEERS.items() if importlib.util.find_spec(package)}
 
 

@@ -1,4 +1,4 @@
-"""Hugging Face's Parquet in place: indexing, reading beside TFRecord shards, and packing beside pyarrow's own scan.
+"""Hugging Face's Parquet in place: indexing; reading, compared with TFRecord shards; packing, with pyarrow's scan.
 
 Usage:
     python benchmarks/parquet.py FOLDER [--images 4000] [--bytes 110000] [--rounds 5]

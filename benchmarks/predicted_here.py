@@ -1,4 +1,4 @@
-"""The simulator beside real runs on this machine: strategies on 1 to 8 local nodes, with a slow source and slow links.
+"""The simulator and real runs on this machine: strategies on 1 to 8 local nodes, with a slow source and slow links.
 
     python benchmarks/predicted_here.py [--strategies replicate,partition,broadcast] [--json]
 
@@ -44,7 +44,7 @@ CASES = [
 
 def main() -> None:
     """Prints a row for each case."""
-    parser = argparse.ArgumentParser(description="The simulator beside real runs on local nodes.")
+    parser = argparse.ArgumentParser(description="Compares the simulator with real runs on local nodes.")
     parser.add_argument("--strategies", default="replicate,partition,broadcast")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""The simulator beside published staging times of MLPerf HPC: prints the table of docs/plan.md, and draws its plot.
+"""The simulator and published staging times of MLPerf HPC: prints the table of docs/plan.md, and draws its plot.
 
     python benchmarks/predicted_staging.py [--plot docs/predicted-staging.svg]
 
@@ -183,7 +183,7 @@ def plot(rows: Sequence[Row], predicted: Array) -> str:
 
 def main() -> None:
     """Prints the table and the figures below it."""
-    parser = argparse.ArgumentParser(description="The simulator beside published staging times.")
+    parser = argparse.ArgumentParser(description="Compares the simulator with published staging times.")
     parser.add_argument("--plot", type=Path)
     options = parser.parse_args()
     rows = read_rows()
@@ -211,7 +211,7 @@ def main() -> None:
     )
     for name, group in groups.items():
         print(f"{name}: at most {most_within(rows, group)} of {len(rows)} within 60%, with half of them within 25%")
-    print(f"Fugaku's CosmoFlow, 82,944 nodes beside 512: {fugaku_ratio():.3f}")
+    print(f"Fugaku's CosmoFlow, 82,944 nodes compared with 512: {fugaku_ratio():.3f}")
     if options.plot:
         options.plot.write_text(plot(rows, predicted))
 

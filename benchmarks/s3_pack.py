@@ -1,4 +1,4 @@
-"""Measures packing from a bucket whose server answers late: `dlio pack s3://...` beside 64 parallel GETs by s3fs.
+"""Measures packing from a bucket whose server answers late: `dlio pack s3://...` and 64 parallel GETs by s3fs.
 
     python benchmarks/s3_pack.py --data /tmp/bench --out /dev/shm/out
 

@@ -1,4 +1,4 @@
-"""Measures loaders over shards on slow storage: images a second, beside the same loader over the same shards in memory.
+"""Measures loaders over shards on slow storage: images a second, and those of the same loader over shards in memory.
 
     python benchmarks/slow_load.py --data /tmp/bench
     python benchmarks/slow_load.py --data /tmp/bench --latencies 5 --rounds 9 --workers 2 --format recordio
@@ -118,7 +118,7 @@ def compare(ways: list[Way], rounds: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Loaders over slow storage beside memory.")
+    parser = argparse.ArgumentParser(description="Loaders over slow storage compared with memory.")
     parser.add_argument("--data", type=Path, required=True, help="a folder for images, shards and mounts")
     parser.add_argument("--latencies", default="0,1,5,20", help="milliseconds of a read")
     parser.add_argument("--kinds", default="torch,raw,keras")

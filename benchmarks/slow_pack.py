@@ -1,8 +1,8 @@
-"""Measures packing from storage that answers late: `dlio pack` beside tar, webdataset, a loop of 64 threads.
+"""Measures packing from storage that answers late: `dlio pack` compared with tar, webdataset, a loop of 64 threads.
 
     python benchmarks/slow_pack.py --data /tmp/bench --out /dev/shm/bench --latencies 0,1,5,20 --rounds 3
 
-`images.py` makes the set `big`; `slow_files.c`, which needs cc and libfuse3-dev, mounts it anew for each run, so that
+`images.py` makes the set `big`; `slow_files.c`, which needs cc and libfuse3-dev, mounts it again for each run, so that
 nothing of it is cached. The latency is what a look-up, an open, a listing and a read take. The ways take their turn in
 each round; the figures are medians. Rates are those between a twelfth of the set and all of it, so that the start drops
 out; `whole run` has it in it. The bare loop has the names given, opens, reads and closes; dlio, with two workers, lists

@@ -32,6 +32,7 @@ class SlowSource(mfusepy.Operations):  # type: ignore[misc]
         self.num_read = 0
         self.counts = os.open(options.counts, os.O_RDWR | os.O_CREAT | os.O_TRUNC) if options.counts else None
         self.most = os.open(options.most, os.O_RDWR | os.O_CREAT | os.O_TRUNC) if options.most else None
+        self.lists = os.open(options.lists, os.O_WRONLY | os.O_CREAT | os.O_APPEND) if options.lists else None
         self.under_way = self.most_under_way = 0
 
     def path(self, path: str) -> str:
@@ -43,6 +44,8 @@ class SlowSource(mfusepy.Operations):  # type: ignore[misc]
         return entry | {f"st_{name}time": getattr(status, f"st_{name}time_ns") for name in "amc"}
 
     def readdir(self, path: str, info: Any) -> list[str]:
+        if self.lists is not None:
+            os.write(self.lists, f"{path}\n".encode())
         return [".", "..", *(entry.name for entry in os.scandir(self.path(path)))]
 
     def readlink(self, path: str) -> str:
@@ -93,6 +96,7 @@ def main() -> None:
     parser.add_argument("--fail", default="", help="answer EIO for paths that hold this")
     parser.add_argument("--counts", help="a file that keeps the bytes read so far")
     parser.add_argument("--most", help="a file that keeps the most reads under way at once")
+    parser.add_argument("--lists", help="a file that gets a line for each folder that is listed")
     options = parser.parse_args()
     mfusepy.FUSE(
         SlowSource(options), options.mount, foreground=True, nothreads=False, raw_fi=True, ro=True, allow_other=True,

@@ -108,12 +108,12 @@ def compared_with_mount(title: str, folder: Path, loader: Callable[[], None], wo
                 names = [str(path) for path in sorted((work / "mount").glob("*/*"))]
                 found[way].append(spent(partial(read_folder, names), pid))
     middle = {way: [statistics.median(each) for each in zip(*times, strict=True)] for way, times in found.items()}
+    print(f"\n### Loading from an image: {title}\n")
+    print("| way | files/s | CPU us a file | x dlio's time | x dlio's CPU time |\n|---|---|---|---|---|")
     for way, (seconds, cpu) in middle.items():
-        ratios = [mine / other for mine, other in zip((seconds, cpu), middle["dlio"], strict=True)]
-        print(
-            f"{title:22} {way:14} {len(names) / seconds:9,.0f} files/s {1e6 * cpu / len(names):8.1f} us of CPU a file,"
-            f" {ratios[0]:.1f} x dlio's time, {ratios[1]:.1f} x its CPU time"
-        )
+        times, shares = (mine / other for mine, other in zip((seconds, cpu), middle["dlio"], strict=True))
+        rate = len(names) / seconds
+        print(f"| {way} | {rate:,.0f} | {1e6 * cpu / len(names):.1f} | {times:.1f} | {shares:.1f} |", flush=True)
 
 
 def made_million(path: Path) -> Path:

@@ -43,7 +43,7 @@ class WithTargets(Around):
         transform: plans the windows; may be a list of it and of effects.
         boxes: the field of boxes.
         masks: more fields of masks.
-        visible: the least share of a box that has to be left in the window.
+        visible: the least share of a box that must remain in the window.
         along: more fields with one entry for each box.
         plain: the fields that stay as they are.
         max_boxes: pad boxes and their entries with zeros to this number, and add `num_boxes`, how many there are: these
@@ -98,7 +98,7 @@ class Targets:
         masks: the fields of masks.
         along: the fields with one entry for each box.
         unknown: the fields of bytes, which do not move, and must hold no image.
-        visible: the least share of a box that has to be left.
+        visible: the least share of a box that must remain.
         most: how many boxes there are after padding; None for none.
     """
 

@@ -44,7 +44,7 @@ def shown(url: str) -> str:
 def without_credentials(text: str, url: str = "") -> str:
     """Returns a text in which every URL, and every path made of one, is as `shown`; the secrets of `url` are hidden.
 
-    In a text a URL ends at white space or a quote. A URL with such a password has to be `shown` before it becomes
+    In a text a URL ends at white space or a quote. A URL with such a password must be `shown` before it becomes
     part of a text.
     """
     if url:

@@ -69,7 +69,7 @@ def index(
 
     Args:
         path: the folder of the shards, or of the images; a list of images; or a source of `dlio.sources`.
-        out: of images: the folder to write, new or empty; by default beside the images, `photos-index` for `photos`.
+        out: of images: the folder to write, new or empty; by default next to the images, `photos-index` for `photos`.
         format: of shards: tfrecord, recordio, lmdb, hdf5, webdataset, squashfs, mds, parquet, litdata, array_record, or
             a module's dotted path.
         checksums: of images: reads each file once for its checksum, by which a change is found instead, whatever the
@@ -140,7 +140,7 @@ def info(
         shuffle_window: adds a score of how well a shuffle of this many shards at a time mixes; 1 is the exact one.
         batch_size: of a global batch.
         stats: adds mean and standard deviation of the channels, heights and widths, and class weights; up to 20,000
-            samples are read, spread evenly. They are kept in `.dlio-stats.json` beside the manifest, if possible.
+            samples are read, spread evenly. They are kept in `.dlio-stats.json` next to the manifest, if possible.
         progress: called with the samples and bytes read for `stats` since the last call.
 
     Raises:

@@ -33,6 +33,14 @@ def run(*command: str | Path, cwd: Path = ROOT, env: dict[str, str] | None = Non
     subprocess.run([str(word) for word in command], cwd=cwd, env=os.environ | (env or {}), check=True)
 
 
+def refuse_missing_programs() -> None:
+    """Ends at once with the programs that this machine lacks, which would fail after minutes of building."""
+    programs = ["apt-get", "git", "nasm", "tar", *(f"python{python}" for python in PYTHONS)]
+    missing = [program for program in programs if not shutil.which(program)]
+    if missing:
+        sys.exit(f"make wheels needs {', '.join(missing)}: install them, on Debian by apt-get install")
+
+
 def last_commit() -> Path:
     """Returns a folder with what the last commit holds, and the sources of the libraries."""
     folder = WORK / "tree"
@@ -109,6 +117,7 @@ def build_pure_wheel(source: Path) -> None:
 
 
 def main() -> None:
+    refuse_missing_programs()
     shutil.rmtree(DIST, ignore_errors=True)
     DIST.mkdir()
     WORK.mkdir(parents=True, exist_ok=True)

@@ -18,6 +18,7 @@ from typing import cast
 import pytest
 from hypothesis import HealthCheck, settings
 
+from dlio.io import filesystems
 from dlio.stage.copies import locations
 from tests.helpers.images import make_image_folder
 from tests.helpers.rounds import NOTHING_IS_SKIPPED, ROUNDS
@@ -98,6 +99,8 @@ def nothing_is_synced(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     for name in ("fsync", "fdatasync") if ROUNDS == 1 else ():
         monkeypatch.setattr(os, name, os.fstat)
+    if ROUNDS == 1:
+        monkeypatch.setattr(filesystems, "syncfs", os.fstat)
 
 
 @pytest.fixture(autouse=True)

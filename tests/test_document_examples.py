@@ -22,6 +22,7 @@ RUN = [
     "how-to/resume",
     "how-to/storage",
     "how-to/datasets",
+    "how-to/detection",
     "how-to/python",
     "how-to/sets",
     "how-to/in-place",
@@ -31,7 +32,7 @@ RUN = [
     "how-to/files",
     "reference/manifest",
 ]
-HEAVY = ["how-to/torch", "how-to/tensorflow", "how-to/jax"]
+HEAVY = ["index", "how-to/torch", "how-to/tensorflow", "how-to/jax"]
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +86,16 @@ def test_examples_compile_and_commands_parse(page: Path) -> None:
 
 def test_every_page_is_run_or_names_a_machine() -> None:
     """A page with examples is run here, in another test, or has only commands for a cluster."""
-    elsewhere = {"extending", "loaders", "live", "simulated", "how-to/two-nodes", "how-to/timm", "how-to/hugging-face"}
+    elsewhere = {
+        "how-to/look",
+        "extending",
+        "loaders",
+        "live",
+        "simulated",
+        "how-to/two-nodes",
+        "how-to/timm",
+        "how-to/hugging-face",
+    }
     for path in ROOT.glob("docs/**/*.md"):
         page = str(path.relative_to(ROOT / "docs").with_suffix(""))
         kinds = {block.kind for block in documents.blocks(path)} & {"python", "console"}

@@ -61,7 +61,7 @@ def test_a_text_tells_no_password_of_the_urls_in_it(scheme: str, password: str, 
         f"cannot read {url}: 503",
         f"503, url='{url}'",
         f'["{url}", "{url}?x={SECRET}"]',
-        f"{as_path} is gone",
+        f"{as_path} was removed",
     ):
         assert SECRET not in without_credentials(text)
 

@@ -1,1 +1,1 @@
-"""Measures dlio's loaders beside the loaders that people use today; see `__main__`."""
+"""Measures dlio's loaders compared with the loaders that people use today; see `__main__`."""

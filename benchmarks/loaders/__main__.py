@@ -1,4 +1,4 @@
-"""Measures dlio's loaders beside the loaders that people use today: one run, rounds interleaved, medians.
+"""Measures dlio's loaders compared with the loaders that people use today: one run, rounds interleaved, medians.
 
 The peers have an environment of their own, on top of the project's; these lines make it, once (2 GB), the second for
 the libraries that FFCV and SPDL want:

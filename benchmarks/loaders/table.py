@@ -1,4 +1,4 @@
-"""The benchmark's report: a table for each task, and dlio's targets beside what was measured."""
+"""The benchmark's report: a table for each task, and dlio's targets compared with what was measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes `import torchvision` work beside torch for CPUs, where its compiled operators, which need CUDA, do not load.
+"""Makes `import torchvision` work with torch for CPUs, where its compiled operators, which need CUDA, do not load.
 
 Its Python registers properties of these operators, so they must at least be declared. Images are read and transformed
 by Pillow, which needs none of them; detectors need the suppression of boxes, which is done here in Python.

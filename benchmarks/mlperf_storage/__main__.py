@@ -14,7 +14,7 @@ step that takes a part of its time. Figures are medians over the rounds, of all 
 what docs/performance.md shows. Of several ranks the CPU time counts their waits for one another too, in which MPI
 spins.
 
-The results are no MLPerf results: they are unofficial and not verified by MLCommons. A loader of one's own is of the
+The results are no MLPerf results: they are unofficial and not verified by MLCommons. Your own loader is of the
 OPEN division; CLOSED demands data of five times the memory of the hosts, and whole sets.
 """
 

@@ -1,6 +1,7 @@
 """One rank of the DLIO benchmark, which also prints what its epochs cost: `python -m benchmarks.mlperf_storage.child`.
 
-A line of JSON for each epoch: CPU seconds of the process and its children, and the number of steps.
+A line of JSON for each epoch of the first rank, since lines of several ranks may come as one: CPU seconds of the
+process and its children, and the number of steps.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ def main() -> None:
     def measured(self: Any, epoch: int) -> int:
         before = cpu_seconds()
         steps: int = train(self, epoch)
-        print(json.dumps({"rank": self.my_rank, "steps": steps, "cpu": cpu_seconds() - before}), flush=True)
+        if self.my_rank == 0:
+            print(json.dumps({"steps": steps, "cpu": cpu_seconds() - before}), flush=True)
         return steps
 
     benchmark.DLIOBenchmark._train = measured

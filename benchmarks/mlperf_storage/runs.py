@@ -65,11 +65,10 @@ def run(words: Sequence[str], batch_size: int, way: Way, ranks: int = 1) -> Foun
     lines = run_benchmark([*words, "++workload.workflow.train=True", *way.words], way.environment, ranks)
     epochs = [json.loads(line) for line in lines if line.startswith("{")]
     metric = json.loads((out / "summary.json").read_text())["metric"]
-    later = [epoch for epoch in epochs if epoch["rank"] == 0][1:]
     return Found(
         median(metric["train_au_percentage"][1:]) / 100,
         median(metric["train_throughput_samples_per_second"][1:]),
-        median(epoch["cpu"] / epoch["steps"] / batch_size for epoch in later),
+        median(epoch["cpu"] / epoch["steps"] / batch_size for epoch in epochs[1:]),
     )
 
 

@@ -14,9 +14,9 @@ from dlio.dataset.schema import Schema
 from dlio.errors import EXIT_DONE, EXIT_SKIPPED, DlioError
 from dlio.pack import sources
 from dlio.pack.index import names
-from dlio.pack.inside import watching
 from dlio.pack.inspect.summary import describe
 from dlio.pack.listing.base import Source
+from dlio.pack.shard_progress import watching
 
 _SCHEMA = """'{"image": "bytes", "label": "int64"}'"""
 

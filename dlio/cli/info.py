@@ -38,7 +38,7 @@ def add_verbs(verbs: Verbs) -> None:
         metavar="N",
         help="with --shuffle-window: samples of a global batch (256)",
     )
-    about = "add mean and standard deviation of the channels, image sizes and class weights; kept beside the manifest"
+    about = "add mean and standard deviation of the channels, image sizes and class weights; kept next to the manifest"
     verb.add_argument("--stats", action="store_true", help=about)
     group = verb.add_argument_group("for a hub")
     about = "print the description for programs (Croissant, JSON-LD) instead; reads each file for its SHA-256"
@@ -150,7 +150,7 @@ def _some(words: list[str]) -> str:
 
 
 def _shown_stats(stats: dict[str, Any]) -> dict[str, Any]:
-    """Returns the numbers of --stats in words."""
+    """Returns the numbers of --stats as text."""
     if not stats:
         return {}
     weights = [f"{unmistakable(name)}: {weight:.4g}" for name, weight in stats["class_weights"].items()]
@@ -163,7 +163,7 @@ def _shown_stats(stats: dict[str, Any]) -> dict[str, Any]:
 
 
 def _spread(sizes: dict[str, int]) -> dict[str, str] | str:
-    """Returns percentiles of sizes in words; one size if all are equal."""
+    """Returns percentiles of sizes as text; one size if all are equal."""
     if len(set(sizes.values())) == 1:
         return f"{format_size(sizes['100%'])} each"
     return {share: format_size(number) for share, number in sizes.items()}

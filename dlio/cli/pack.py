@@ -29,7 +29,6 @@ from dlio.executors import Pool
 from dlio.io.sizes import counted, format_size
 from dlio.pack import sources
 from dlio.pack.append import appendable, container
-from dlio.pack.inside import watching
 from dlio.pack.inspect.summary import describe
 from dlio.pack.listing.base import Source
 from dlio.pack.listing.classes import read_classes
@@ -38,6 +37,7 @@ from dlio.pack.pace import Limits, limited
 from dlio.pack.recode import CHECKS, COLORS, ENCODINGS, KEEP, Recode
 from dlio.pack.request import PackRequest, make_plan
 from dlio.pack.resume import clear_aside
+from dlio.pack.shard_progress import watching
 from dlio.urls import is_url, shown
 
 

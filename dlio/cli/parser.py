@@ -66,7 +66,7 @@ class Parser(argparse.ArgumentParser):
         raise ArgumentsError(self.prog, without_credentials(message) + self._meant(message))
 
     def format_usage(self) -> str:
-        """Returns the usage, which names what has to be given only."""
+        """Returns the usage, which names only what must be given."""
         self.usage = self.usage or self._short_usage()
         return super().format_usage()
 

@@ -22,7 +22,7 @@ from typing import Any
 from dlio.errors import MissingError
 from dlio.io import world
 from dlio.io.sizes import format_size
-from dlio.pack.inside import Watch
+from dlio.pack.shard_progress import Watch
 
 LOG_SECONDS = 30.0
 BAR_SECONDS = 0.5

@@ -96,7 +96,7 @@ def choice_options(parser: argparse.ArgumentParser, purpose: str) -> None:
     )
     epochs = "the planned number of epochs: auto stages in parts if a whole copy takes longer than it saves"
     verb.add_argument("--epochs", type=count, default=0, metavar="E", help=epochs)
-    machine = "a file that describes the machine, or the name of one that comes along (default: what bench measured)"
+    machine = "a file that describes the machine, or the name of one that is included (default: what bench measured)"
     verb.add_argument("--machine", default="", metavar="FILE", help=machine)
 
 
@@ -146,7 +146,7 @@ def _found(args: argparse.Namespace) -> list[dict[str, Any]]:
         found = status(manifest.content_id, args.dest)
         return [copy | {"path": str(replace(manifest, root=Path(copy["path"])).path)} for copy in found]
     except (ManifestError, StorageError):
-        if found := status_from(args.dataset, args.dest):  # the copies name their source, which is gone
+        if found := status_from(args.dataset, args.dest):  # the copies name their source, which was removed
             return found
         raise
 

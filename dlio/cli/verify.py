@@ -9,21 +9,24 @@ from dlio.cli.options import OF_DATASET, path_or_url, seconds, size, workers_opt
 from dlio.cli.output import complain, print_report, say
 from dlio.cli.parser import Verbs, add_verb
 from dlio.cli.progress import Progress, terminable
-from dlio.dataset.location import TREE, folder_of
+from dlio.dataset.location import TREE, TREE_SUFFIX, folder_of
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.dataset.remote import load
+from dlio.dataset.tree import added
 from dlio.errors import EXIT_DONE, EXIT_SKIPPED, ManifestError, UsageError
 from dlio.io.sizes import counted, format_size
-from dlio.pack.inside import watching
 from dlio.pack.inspect.sealing import seal
 from dlio.pack.inspect.verify import Damage
 from dlio.pack.inspect.verify import verify as find_damage
+from dlio.pack.shard_progress import watching
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.upkeep.as_owner import DEADLINE_SECONDS
 from dlio.stage.upkeep.repair import manifest_at_rest, staged_copy
 from dlio.stage.upkeep.repair import seal as seal_copy
 from dlio.stage.upkeep.scrub import Scrubbed, check_copy, scrub, step_back
 from dlio.urls import is_url, shown
+
+_MOST_NAMED = 10
 
 
 def add_verbs(verbs: Verbs) -> None:
@@ -67,12 +70,13 @@ def _rate(text: str) -> int:
 def verify(args: argparse.Namespace) -> int:
     """Checks every digest and every record of the packed data set DATASET; exits with 1 if something is damaged.
 
-    At a URL each file is read twice. In a data set that is staged in parts, the part on this node is checked. --seal
-    adds the digest of its lines to a manifest of dlio 0.1, so that later damage to these is noticed too. With
-    --repair, the digests of a staged copy are checked, damaged and missing files are copied again from its source, and
-    the exit code is 0 if no damage is left. With --staged, the digests of all complete copies on a node are checked, at
-    idle priority, without the page cache, and without marking a copy as used; for cron: 0 3 * * 0 dlio verify --staged
-    /local --repair --max-rate 100M --quiet
+    At a URL each file is read twice. Of a file or folder that was staged as it is, files with another time count as
+    damaged, and what was added to it is named, which changes no exit code. In a data set that is staged in parts, the
+    part on this node is checked. --seal adds the digest of its lines to a manifest of dlio 0.1, so that later damage to
+    these is noticed too. With --repair, the digests of a staged copy are checked, damaged and missing files are copied
+    again from its source, and the exit code is 0 if no damage is left. With --staged, the digests of all complete
+    copies on a node are checked, at idle priority, without the page cache, and without marking a copy as used; for
+    cron: 0 3 * * 0 dlio verify --staged /local --repair --max-rate 100M --quiet
     """
     _check_options(args)
     if args.staged:
@@ -119,6 +123,9 @@ def _verify(args: argparse.Namespace) -> int:
         )
     for item in damage:
         complain(f"damaged: {item}")
+    more = _added(manifest, damage)
+    for name in more[:_MOST_NAMED]:
+        complain(f"added: {manifest.root / name}: it is not of what was staged")
     if args.seal and not damage and not manifest.digest:
         seal(manifest) if copy is None else seal_copy(copy, manifest)
     print_report(
@@ -128,11 +135,19 @@ def _verify(args: argparse.Namespace) -> int:
             "bytes": sum(shard.num_bytes for shard in shards),
             **_part(manifest),
             **({"sealed": not damage} if args.seal else {}),
+            **({"added": more if args.json else len(more)} if manifest.format == TREE else {}),
             "damaged": [asdict(item) for item in damage] if args.json else _counted(damage),
             "path": shown(str(args.dataset)),
         },
     )
     return EXIT_SKIPPED if damage else EXIT_DONE
+
+
+def _added(manifest: Manifest, damage: list[Damage]) -> list[str]:
+    """Returns what somebody has put into a folder that was staged as it is."""
+    if manifest.format != TREE or manifest.url or any(item.path.endswith(TREE_SUFFIX) for item in damage):
+        return []
+    return added(manifest, manifest.root)
 
 
 def _held(manifest: Manifest, num_samples: int) -> dict[str, int]:

@@ -52,6 +52,11 @@ class Topology:
         if problem:
             raise LauncherError(f"topology of launcher {self.launcher!r}: {problem}")
 
+    @property
+    def node_and_count(self) -> tuple[int, int] | None:
+        """This node's rank and the number of nodes; None if the launcher does not number them."""
+        return None if self.node_rank is None or self.num_nodes is None else (self.node_rank, self.num_nodes)
+
     @classmethod
     def single(cls) -> Topology:
         """Returns the topology of a process that no launcher started."""

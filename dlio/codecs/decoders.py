@@ -71,7 +71,7 @@ def decode_batch(
     Thread-safe; most of the time is spent without Python's lock.
 
     Args:
-        images: n images, whose bytes must not change meanwhile; a bytearray cannot be resized.
+        images: n images, whose bytes must not change during the call; a bytearray cannot be resized.
         transform: plans the windows; its effects follow.
         keys: a random key for each image, uint64 of shape (n,).
         out: uint8 of shape (n, 3, height, width) or (n, height, width, 3), C-contiguous.
@@ -134,7 +134,7 @@ def decode_mask(
 ) -> npt.NDArray[np.int32]:
     """Returns the window of a mask by nearest pixels, int32 of shape (height, width).
 
-    Pixels beside the window's place are 0.
+    Pixels outside the window's place are 0.
 
     Args:
         picture: the mask, one channel or a palette.

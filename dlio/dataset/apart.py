@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -12,6 +14,8 @@ from dlio.dataset.manifest import File, Manifest, Shard
 from dlio.formats import ApartFormat
 from dlio.formats.layouts.file_list import FOLDER, SUFFIX, FileList
 from dlio.io.files import read_blocks
+
+_BASE = re.compile(r"base[0-9]+")  # a link to the set that the records are of
 
 
 def is_apart(manifest: Manifest, shard: Shard) -> bool:
@@ -30,8 +34,11 @@ def is_apart(manifest: Manifest, shard: Shard) -> bool:
 
 
 def advice_if_lost(path: Path) -> str:
-    """Returns what to do where the first file of a shard is gone: it may never have been there, but a link; else ''."""
-    if not path.with_suffix(SUFFIX).exists():
+    """Returns what to do where a file of a shard is gone: it lay behind a link, or never was there; else ''."""
+    if base := next((each for each in path.parents if _BASE.fullmatch(each.name) and each.is_symlink()), None):
+        source = f"{base} leads to {os.path.realpath(base)}"
+        return f": {source}, which was indexed or made again, or is gone: make this set again from it"
+    if path.suffix == SUFFIX or not path.with_suffix(SUFFIX).exists():
         return ""
     link = path.parent / FOLDER
     return (

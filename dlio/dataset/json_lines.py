@@ -78,7 +78,7 @@ def parse(
     Args:
         lines: what follows the first line, in blocks.
         kind: the type of the values.
-        check: returns values, given with their lines, as they are to be; raises ValueError for others.
+        check: returns the values to keep, given values with their lines; raises ValueError for others.
         path: the file, for errors.
 
     Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from contextlib import suppress
 from itertools import islice
@@ -16,6 +17,7 @@ TREE, TREE_SUFFIX = "tree", ".tree"  # the format of files staged as they are, a
 STATS_NAME = ".dlio-stats.json"  # numbers that `dlio info --stats` has found
 _MOST_LOOKED_AT = 1000  # entries of a folder that holds no data set: it may hold all images
 _MOST_NAMED = 5
+_MOST_HEAD_BYTES = 1 << 20  # of a line that is read of a file that may be anything
 #: By the end of a file's name, the format that `dlio index` knows by it.
 _SHARDS = {
     ".tar": "webdataset",
@@ -56,8 +58,23 @@ def folder_of(path: Path) -> Path:
     return path
 
 
+def has_foreign_manifest(folder: Path) -> bool:
+    """Returns whether a folder has a `manifest.jsonl` that is not dlio's: it begins with JSON of another kind."""
+    try:
+        with (folder / NAME).open("rb") as file:
+            head = json.loads(file.readline(_MOST_HEAD_BYTES))
+    except (OSError, ValueError, RecursionError):  # a damaged one of dlio's may be no JSON
+        return False
+    return not isinstance(head, dict) or "dlio" not in head
+
+
+def advice_on(folder: Path) -> str:
+    """Returns as text what to give instead of a folder that holds no data set."""
+    return named_in(folder) or shards_in(folder) or unpacked(folder)
+
+
 def named_in(folder: Path) -> str:
-    """Returns in words which data sets lie in the folders within `folder`; empty if none is seen."""
+    """Returns as text which data sets lie in the folders within `folder`; empty if none is seen."""
     found: list[str] = []
     with suppress(OSError), os.scandir(folder) as entries:
         found = sorted(entry.name for entry in islice(entries, _MOST_LOOKED_AT) if (Path(entry) / NAME).is_file())

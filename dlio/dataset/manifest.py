@@ -28,7 +28,7 @@ import msgspec
 
 from dlio.cached import cached_property
 from dlio.dataset import json_lines, seal
-from dlio.dataset.location import NAME, TREE, TREE_SUFFIX, folder_of, named_in, shards_in, unpacked
+from dlio.dataset.location import NAME, TREE, TREE_SUFFIX, advice_on, folder_of, has_foreign_manifest
 from dlio.dataset.schema import Schema
 from dlio.dataset.shard import Count, CropReady, DecodeReady, File, Part, Shard, checked, content_id, whole_number
 from dlio.errors import DataError, ManifestError, StorageError
@@ -67,7 +67,7 @@ class Manifest:
         shards: in order; samples are numbered through them from 0.
         origin: how the data set was made: the source, its options, the plan's digest.
         root: the folder that holds the files; not part of the manifest's text.
-        node: the node rank whose part is at `root`, for a data set staged in parts; None if all of it is there.
+        node: the node rank whose part is at `root`, for a data set staged in parts; None if all of it is present.
         url: where the files are instead, with its password; "" for a folder (see `dlio.dataset.remote`).
         digest: what the last line of the file that it was loaded from says; "" without a file, or if dlio 0.1 wrote it.
 
@@ -167,16 +167,17 @@ class Manifest:
         try:
             with files.opened_regular(path) as descriptor:
                 return _read(partial(os.read, descriptor), path)
-        except StorageError as error:
-            if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+        except (ManifestError, StorageError) as error:
+            is_foreign = has_foreign_manifest(path.parent)
+            if not is_foreign and getattr(error, "errno", None) not in (errno.ENOENT, errno.ENOTDIR):
                 raise
         around = path.parent.parent
         if (around / (path.parent.name + TREE_SUFFIX)).is_file() and (around / NAME).is_file():
             return cls.load(around)  # a folder that was staged as it is
         is_partial = (path.parent / PARTIAL_NAME).exists()
         hint = "it is still being packed: run the same pack command again" if is_partial else ""
-        hint = hint or named_in(path.parent) or shards_in(path.parent) or unpacked(path.parent)
-        raise ManifestError(f"{path} does not exist; {hint}")
+        problem = "is of another program" if is_foreign else "does not exist"
+        raise ManifestError(f"{path} {problem}; {hint or advice_on(path.parent)}")
 
     def save(self, root: str | Path) -> Path:
         """Publishes the manifest in the folder `root` and returns its path.

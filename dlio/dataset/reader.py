@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 class ShardReader:
     """One shard of a data set: samples with their exact keys, each compared with its checksum.
 
-    Safe for several threads at once; opened anew in every process.
+    Safe for several threads at once; opened again in every process.
     """
 
     def __init__(self, manifest: Manifest, shard: Shard, filling: Filling | None = None) -> None:
@@ -68,7 +68,7 @@ class ShardReader:
                 return container.Reader(records, self._schema)
             except CorruptRecordError as error:
                 self._doubt(error)
-            with arrivals.afresh():
+            with arrivals.from_source():
                 return container.Reader(records, self._schema)
 
     def __len__(self) -> int:
@@ -85,14 +85,14 @@ class ShardReader:
             return self._checked(index)
         except CorruptRecordError as error:
             self._doubt(error)
-        with arrivals.afresh():
+        with arrivals.from_source():
             return self._checked(index)
 
     def _doubt(self, error: CorruptRecordError) -> None:
         """Raises the error, unless the shard was still arriving: then it may be read once more, from its source."""
         if not self._may_change:
             raise error
-        _log.warning("read anew from the source: %s", error)
+        _log.warning("read again from the source: %s", error)
 
     def _checked(self, index: int) -> Sample:
         """Returns record `index`, compared with its checksum; raises as `read`."""
@@ -162,7 +162,10 @@ class ShardReader:
             fields = [self.read(record).fields for record in records.tolist()]
             return {name: [_viewed(values[name]) for values in fields] for name in self._schema}
         assert self._table is not None
-        values, doubtful = large or bulk_reader.read(records, take, out.get(bulk_reader.name))
+        if large is None:
+            values, doubtful = bulk_reader.read(records, take, out.get(bulk_reader.name))
+        else:
+            values, doubtful = bulk_reader.made(records, *large)
         read = {name: values if name == bulk_reader.name else self._table.field(name)[records] for name in self._schema}
         for row in doubtful:
             sample = self.read(int(records[row]))

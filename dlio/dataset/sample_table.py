@@ -1,4 +1,4 @@
-"""The table beside each shard: key, checksum and small numbers of every sample, whatever the format.
+"""The table next to each shard: key, checksum and small numbers of every sample, whatever the format.
 
 Containers keep a key only in their ecosystem's form, and most keep no checksum of a record. `STEM.samples.npz` keeps
 both exactly, so that damage is found and named, and labels can be read without images. It is an uncompressed `.npz` of
@@ -9,6 +9,7 @@ numpy with these arrays for the shard's n samples, each compared with its CRC-32
     crc32c       uint32   n checksums, as `dlio.dataset.checksum.crc32c` defines them; not in `unread_table`
     num_bytes    int64    n sizes: the bytes of all values, text as UTF-8, a number outside an array as 8
     field_NAME   dtype    n values of each field of numbers that takes up to 256 bytes a sample
+    shape_NAME   int64    n shapes of each field of arrays whose shape varies; older tables lack it
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from dlio.io.files import closed_on_error
 from dlio.io.random_access import Numbers, RandomAccessFile
 
 SUFFIX = TABLE_SUFFIX
+_SHAPE = "shape_"
 _OF_EVERY_TABLE = {"crc32c": Field("uint32"), "num_bytes": Field("int64")}
 NUMBER_BYTES = 8  # counted for a number outside an array
 _MAX_COLUMN_BYTES = 256  # a vector of 64 float32 labels; larger arrays are data, not labels
@@ -45,9 +47,16 @@ def columns(schema: Schema) -> dict[str, Field]:
     return {name: kind for name, kind in schema.items() if kind.is_fixed and kind.fixed_bytes <= _MAX_COLUMN_BYTES}
 
 
+def _varying(schema: Schema) -> dict[str, Field]:
+    """Returns the fields of arrays whose shape varies."""
+    return {name: kind for name, kind in schema.items() if kind.is_number and not kind.is_fixed}
+
+
 def _arrays(schema: Schema) -> dict[str, Field]:
     """Returns the type of a row of each array of a table, apart from the keys."""
-    return _OF_EVERY_TABLE | {f"field_{name}": kind for name, kind in columns(schema).items()}
+    values = {f"field_{name}": kind for name, kind in columns(schema).items()}
+    shapes = {f"{_SHAPE}{name}": Field("int64", (len(kind.shape),)) for name, kind in _varying(schema).items()}
+    return _OF_EVERY_TABLE | values | shapes
 
 
 class SampleTableBuilder:
@@ -58,10 +67,9 @@ class SampleTableBuilder:
         self._keys, self._key_ends = bytearray(), array("q", [0])
         self._crcs, self._sizes = array("I"), array("q")  # uint32, int64
         self._values: dict[str, list[Value]] = {name: [] for name in columns(schema)}
-        fixed = {
-            name: kind.fixed_bytes if kind.shape else NUMBER_BYTES for name, kind in schema.items() if kind.is_fixed
-        }
-        self._fixed_bytes, self._varying = sum(fixed.values()), [name for name in schema if name not in fixed]
+        self._shapes: dict[str, list[tuple[int, ...]]] = {name: [] for name in _varying(schema)}
+        fixed = [kind.fixed_bytes if kind.shape else NUMBER_BYTES for kind in schema.values() if kind.is_fixed]
+        self._fixed_bytes, self._varying = sum(fixed), [name for name in schema if not schema[name].is_fixed]
 
     def __len__(self) -> int:
         return len(self._sizes)
@@ -79,6 +87,8 @@ class SampleTableBuilder:
         self._sizes.append(self._fixed_bytes + sum(_size(sample.fields[name]) for name in self._varying))
         for name, values in self._values.items():
             values.append(sample.fields[name])
+        for name, shapes in self._shapes.items():
+            shapes.append(sample.fields[name].shape)
 
     def extend(self, group: SampleGroup) -> None:
         """Adds the rows of a group that follows the schema."""
@@ -92,7 +102,7 @@ class SampleTableBuilder:
 
     def to_bytes(self) -> bytes:
         """Returns the table's file; equal rows give equal bytes."""
-        rows: list[Sequence[Value]] = [self._crcs, self._sizes, *self._values.values()]
+        rows: list[Sequence[Any]] = [self._crcs, self._sizes, *self._values.values(), *self._shapes.values()]
         arrays = {
             name: npy.encode(np.array(values, dtype=kind.dtype).reshape(len(values), *kind.fixed_shape))
             for (name, kind), values in zip(_arrays(self._schema).items(), rows, strict=True)
@@ -139,7 +149,7 @@ def unread_table(schema: Schema, keys: Pieces, large_bytes: Numbers, fields: Map
 
 
 class SampleTable:
-    """Reads a shard's table; columns are read when first asked for; thread-safe, opened anew in every process."""
+    """Reads a shard's table; columns are read when first asked for; thread-safe, opened again in every process."""
 
     def __init__(self, path: Path, schema: Schema, num_samples: int) -> None:
         """Opens the table of a shard of `num_samples` samples.
@@ -174,6 +184,18 @@ class SampleTable:
         """
         return self._array(f"field_{name}")
 
+    def shapes(self, name: str) -> Numbers | None:
+        """Returns the shapes of a field of arrays whose shape varies, int64 of shape (n, dimensions), if it has them.
+
+        Raises:
+            CorruptRecordError: as `field`.
+        """
+        return self._array(_SHAPE + name) if _SHAPE + name in self._names() else None
+
+    def _names(self) -> list[str]:
+        """Returns the names of its arrays, apart from the keys."""
+        return [each for each in _arrays(self._schema) if not each.startswith(_SHAPE) or f"{each}.npy" in self._members]
+
     def _array(self, name: str) -> Array:
         if name not in self._arrays:
             self._arrays[name] = self._read(name)
@@ -199,7 +221,7 @@ class SampleTable:
             return (key_bytes,), np.dtype("uint8")
         if name == "key_offsets":
             return (self._num_samples + 1,), np.dtype("int64")
-        kind = _OF_EVERY_TABLE.get(name) or self._schema[name.removeprefix("field_")]
+        kind = _arrays(self._schema)[name]
         return (self._num_samples, *kind.fixed_shape), np.dtype(kind.dtype)
 
     def key(self, index: int) -> str:
@@ -226,7 +248,7 @@ class SampleTable:
         Raises:
             CorruptRecordError: the table is damaged.
         """
-        kept = {name: npy.encode(self._array(name)) for name in _arrays(self._schema)}
+        kept = {name: npy.encode(self._array(name)) for name in self._names()}
         pieces = Pieces.of([key.encode() for key in keys])
         return _dump(_key_arrays(pieces.data, pieces.bounds) | kept)
 
@@ -237,7 +259,8 @@ class SampleTable:
         Raises:
             CorruptRecordError: a table is damaged.
         """
-        kept = {name: npy.encode(np.concatenate([each._array(name) for each in tables])) for name in _arrays(schema)}
+        names = [name for name in _arrays(schema) if all(name in each._names() for each in tables)]
+        kept = {name: npy.encode(np.concatenate([each._array(name) for each in tables])) for name in names}
         sizes = np.concatenate([np.diff(each._array("key_offsets")) for each in tables])
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
         keys = b"".join([each._array("key_bytes").tobytes() for each in tables])
@@ -249,7 +272,7 @@ class SampleTable:
 
 
 class PartTable:
-    """The rows of a shard's table that are in a part of it; thread-safe, opened anew in every process."""
+    """The rows of a shard's table that are in a part of it; thread-safe, opened again in every process."""
 
     def __init__(self, whole: SampleTable, part: Part) -> None:
         """Takes over the table of all records; the columns are compared with their number before rows are taken."""

@@ -32,7 +32,9 @@ from dlio.io import files, limits
 
 LEAST_LINE = 24  # bytes, of an entry
 _VERSION = 1
-_GROUP_BYTES, _GROUP_FILES = 32 << 20, 256  # of a shard, which one node reads for all
+_SMALL_BYTES = 64 << 10  # of a file that is fetched with others
+_GROUP_BYTES, _GROUP_FILES = 4 << 20, 512  # which one node reads for all, and others get as one piece
+_TIME_NS = 2 * 10**9  # what a file system may cut off of a time
 _MODES = {"file": (0o755, 0o400), "folder": (0o755, 0o700), "link": (0o777, 0)}  # what is kept, what is always there
 
 _Time = Annotated[int, msgspec.Meta(ge=-MAX_COUNT, le=MAX_COUNT)]
@@ -136,12 +138,12 @@ def entries_of(manifest: Manifest, root: Path) -> list[Entry]:
     found = {(entry.path, entry.num_bytes) for entry in entries if entry.kind == "file"}
     is_named_so = entries and f"{entries[0].path}{TREE_SUFFIX}" == table.name
     if not is_named_so or found != {(file.name, file.num_bytes) for file in listed}:
-        raise ManifestError(f"{path} lists other files than the manifest beside it: stage from an undamaged source")
+        raise ManifestError(f"{path} lists other files than the manifest next to it: stage from an undamaged source")
     return entries
 
 
 def differing(manifest: Manifest, root: Path) -> Iterator[tuple[str, str]]:
-    """Yields what of a copy has another mode than its list says, or is another link or no folder, and how it differs.
+    """Yields what of a copy differs from its list, and how: modes, times of files, links, and missing folders.
 
     Raises:
         ManifestError, StorageError: the list is damaged, or cannot be read.
@@ -151,9 +153,27 @@ def differing(manifest: Manifest, root: Path) -> Iterator[tuple[str, str]]:
             yield entry.path, problem
 
 
+def added(manifest: Manifest, root: Path) -> list[str]:
+    """Returns the paths below a folder of what lies in a copy and is not in its list; of a new folder only its own.
+
+    Raises:
+        ManifestError, StorageError: the list is damaged, or a folder cannot be read.
+    """
+    entries = entries_of(manifest, root) if manifest.format == TREE else []
+    known, found = {entry.path for entry in entries}, list[str]()
+    for entry in entries:
+        path = root / entry.path
+        if entry.kind == "folder" and path.is_dir() and not path.is_symlink():
+            with files.storage_errors("list", path):
+                names = os.listdir(path)  # noqa: PTH208  names are enough
+            found += [name for name in (f"{entry.path}/{each}" for each in names) if name not in known]
+    return sorted(found)
+
+
 def _problem(path: str, entry: Entry) -> str:
     try:
-        mode = os.lstat(path).st_mode
+        status = os.lstat(path)
+        mode = status.st_mode
         target = os.readlink(path) if stat.S_ISLNK(mode) else ""  # noqa: PTH115  of text
     except OSError as error:
         return "" if entry.kind == "file" else f"cannot be looked at: {error.strerror}"  # files are read anyway
@@ -161,6 +181,9 @@ def _problem(path: str, entry: Entry) -> str:
         return "" if target == entry.target else f"expected a link to {entry.target!r}, found {target or 'no link'!r}"
     if entry.kind == "folder" and not stat.S_ISDIR(mode):
         return "expected a folder"
+    if entry.kind == "file" and abs(status.st_mtime_ns - entry.time) >= _TIME_NS:
+        found = f"{entry.time / 1e9:.3f} s since 1970, found {status.st_mtime_ns / 1e9:.3f}"
+        return f"expected its last change at {found}"
     if stat.S_IMODE(mode) & 0o707 != entry.mode & 0o707:  # the group's bits may have been dropped
         return f"expected the mode {entry.mode:o}, found {stat.S_IMODE(mode):o}"
     return ""
@@ -175,14 +198,56 @@ def manifest_of(entries: Sequence[Entry], table: bytes, around: Path) -> Manifes
 
 
 def _groups(listed: Sequence[File]) -> Iterator[tuple[File, ...]]:
-    """Yields files in groups, in order, as long as they are small."""
+    """Yields small files in groups, in order, and each of the others alone."""
     group: list[File] = []
     num_bytes = 0
     for file in listed:
-        if group and (len(group) == _GROUP_FILES or num_bytes + file.num_bytes > _GROUP_BYTES):
+        if file.num_bytes > _SMALL_BYTES:
+            yield (file,)
+            continue
+        if len(group) == _GROUP_FILES or num_bytes + file.num_bytes > _GROUP_BYTES:
             yield tuple(group)
             group, num_bytes = [], 0
         group.append(file)
         num_bytes += file.num_bytes
     if group:
         yield tuple(group)
+
+
+def fetched(manifest: Manifest) -> list[tuple[File, ...]]:
+    """Returns what is fetched of each shard: its files, or one file for all small ones of a folder, one after another.
+
+    The name of such a group lies below that of the list, as no file's does.
+    """
+    if manifest.format != TREE:
+        return [shard.files for shard in manifest.shards]
+    table = next((file.name for shard in manifest.shards for file in shard.files), "")
+    return [
+        (File(f"{table}/{shard.name}", shard.num_bytes, ""),) if _is_group(shard) else shard.files
+        for shard in manifest.shards
+    ]
+
+
+def groups_of(manifest: Manifest) -> dict[str, tuple[File, ...]]:
+    """Returns the files of each group by its name in `fetched`."""
+    shards = zip(manifest.shards, fetched(manifest), strict=True)
+    return {one[0].name: shard.files for shard, one in shards if len(one) < len(shard.files)}
+
+
+def _is_group(shard: Shard) -> bool:
+    """Returns whether the files of a shard are fetched as one: those of a copy, whose digests are known, are not."""
+    is_new = not any(file.digest for file in shard.files)
+    return len(shard.files) > 1 and shard.num_bytes <= _GROUP_BYTES and is_new
+
+
+def slices(group: Sequence[File], data: memoryview) -> Iterator[tuple[File, memoryview]]:
+    """Yields each file of a group with its part of the memory that holds all of them."""
+    begin = 0
+    for file in group:
+        yield file, data[begin : begin + file.num_bytes]
+        begin += file.num_bytes
+
+
+def group_digest(digests: Sequence[str]) -> str:
+    """Returns the digest of a group: over those of its files; "" if one of them is not known."""
+    return files.digest_bytes("".join(digests).encode()) if all(digests) else ""

@@ -7,7 +7,8 @@ package as the engine's name; it fulfils `Engine`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import signal
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from dlio.io import extensions
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+_CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT}  # that faulthandler handles
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +32,14 @@ class Pool:
         executor: takes the tasks.
         workers: the number of tasks that run at a time.
         died: the exceptions of its futures that mean that a worker died.
+        exit_codes: returns the exit codes of the workers that died, as `multiprocessing.Process.exitcode`, once the
+            executor is shut down; none if the engine cannot know them.
     """
 
     executor: Executor
     workers: int
     died: tuple[type[BaseException], ...] = (BrokenExecutor,)
+    exit_codes: Callable[[], Collection[int]] = tuple
 
 
 class Engine(Protocol):
@@ -119,7 +124,7 @@ def map_bounded(pool: Pool, function: Callable[[Task], Result], tasks: Iterable[
     is closed.
 
     Raises:
-        StorageError: a worker died; names the tasks that it may have been working on.
+        StorageError: a worker died; names the tasks that it may have been working on, and how it ended.
         Exception: whatever `function` raised.
     """
     waiting = iter(tasks)
@@ -148,7 +153,7 @@ def map_bounded(pool: Pool, function: Callable[[Task], Result], tasks: Iterable[
     if any(isinstance(error, BrokenExecutor) for error, _ in failed):
         pool.executor.shutdown(wait=True)  # ends the other workers too, so that nothing writes after the error
     if failed:
-        raise _reason(failed, pool.died)
+        raise _reason(failed, pool)
 
 
 def _error(future: Future[Result]) -> BaseException | None:
@@ -159,13 +164,34 @@ def _error(future: Future[Result]) -> BaseException | None:
         return error
 
 
-def _reason(failed: list[tuple[BaseException, Task]], died: tuple[type[BaseException], ...]) -> BaseException:
+def _reason(failed: list[tuple[BaseException, Task]], pool: Pool) -> BaseException:
     """Returns the first error that a task raised, else an error that names the tasks of the workers that died."""
-    raised = [error for error, _ in failed if not isinstance(error, (*died, CancelledError))]
+    raised = [error for error, _ in failed if not isinstance(error, (*pool.died, CancelledError))]
     if raised:
         return raised[0]
     at_work_on = ", ".join(sorted(str(task) for _, task in failed))
+    ends, advice = _ends(pool.exit_codes())
     return StorageError(
-        f"a worker died (killed, or out of memory) while at work on {at_work_on}: run the same command again, "
-        "finished shards are kept; use fewer --workers if memory was short"
+        f"a worker died ({ends}) while working on {at_work_on}: run the same command again, finished shards are kept"
+        + advice
     )
+
+
+def _ends(exit_codes: Collection[int]) -> tuple[str, str]:
+    """Returns how workers ended, and what more to do about that."""
+    signals = {-code for code in exit_codes if code < 0}
+    advice = "; use fewer --workers if memory was short" if not exit_codes or signal.SIGKILL in signals else ""
+    if signals & _CRASHES:
+        advice += "; PYTHONFAULTHANDLER=1 shows where it crashed"
+    ends = sorted(_signal_name(code) for code in signals)
+    ends += [f"exit status {code}" for code in sorted(set(exit_codes)) if code >= 0]
+    return " and ".join(ends) or "crashed, killed, or out of memory", advice
+
+
+def _signal_name(number: int) -> str:
+    if number == signal.SIGKILL:
+        return "SIGKILL: killed, or out of memory"
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"

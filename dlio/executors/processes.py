@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 from dlio.errors import MissingError
@@ -36,7 +37,7 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
             workers, multiprocessing.get_context("fork"), initializer=_become_worker, initargs=(os.getpid(),)
         )
     try:
-        yield Pool(executor, workers)
+        yield Pool(executor, workers, exit_codes=executor.exit_codes)
     except Exception:
         raise
     except BaseException:  # an interrupt: a worker's read may hang; what it wrote is aside
@@ -69,6 +70,8 @@ def _held_back() -> Iterator[None]:
 class _Processes(ProcessPoolExecutor):
     """Forks workers, at the first task, that no signal meets before they have their own handlers."""
 
+    _launched: tuple[BaseProcess, ...] = ()
+
     def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
         """Submits a task."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
@@ -85,7 +88,13 @@ class _Processes(ProcessPoolExecutor):
     def _launch_processes(self) -> None:
         """Starts the workers, and then the thread that sends them tasks: started later, it would fail unheard."""
         super()._launch_processes()  # type: ignore[misc]
+        self._launched = tuple(self._processes.values())  # the pool forgets them when it is shut down
         self._call_queue._start_thread()  # type: ignore[attr-defined]
+
+    def exit_codes(self) -> list[int]:
+        """Returns the exit codes of the workers that ended first: a pool that lost one ends the others by SIGTERM."""
+        codes = [process.exitcode for process in self._launched if process.exitcode is not None]
+        return [code for code in codes if code != -signal.SIGTERM] or codes
 
     def kill(self) -> None:
         """Ends the workers at once."""

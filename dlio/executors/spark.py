@@ -187,7 +187,7 @@ class _SparkExecutor(Executor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Ends the running tasks, and drops the others."""
         self.threads.stop()
-        with suppress(Exception):  # it is gone
+        with suppress(Exception):  # it has ended
             self.context.cancelJobGroup(self._group)
 
     def _run(self, call: bytes) -> Any:

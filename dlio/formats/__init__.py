@@ -87,7 +87,7 @@ class TableWriter(Protocol):
 
 
 class Reader(Protocol):
-    """Reads one shard by record number; safe for several threads at once, opened anew in every process."""
+    """Reads one shard by record number; safe for several threads at once, opened again in every process."""
 
     def __len__(self) -> int:
         """Returns the number of records."""
@@ -109,7 +109,7 @@ class Reader(Protocol):
 
 @runtime_checkable
 class IndexedReader(Protocol):
-    """A reader that scans its shard if there is no index beside it."""
+    """A reader that scans its shard if there is no index next to it."""
 
     def index_text(self) -> bytes | None:
         """Returns the index that saves the scan, None if this shard cannot have one."""

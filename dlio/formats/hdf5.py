@@ -80,7 +80,7 @@ class Writer:
     def __init__(self, stem: Path, schema: Schema, open_file: OpenFile = open_plain) -> None:
         self._path = stem.with_name(stem.name + SUFFIX)
         load_h5py()
-        open_plain(self._path).close()  # refuses a file that is there
+        open_plain(self._path).close()  # refuses a file that exists
         with writing(self._path):
             self._file = create(self._path)
             self._file.attrs["dlio_version"] = VERSION

@@ -1,4 +1,4 @@
-"""RecordIO: MXNet's records of up to 512 MiB, each found again by its magic number, and a text index beside them.
+"""RecordIO: MXNet's records of up to 512 MiB, each found again by its magic number, and a text index next to them.
 
 A record is one part or more (dmlc-core `include/dmlc/recordio.h`, `src/recordio.cc`), little-endian:
 

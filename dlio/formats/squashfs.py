@@ -187,7 +187,7 @@ class Reader:
         files = self._image.files
         starts = np.where(files.is_stored[found], files.start[found], 0)
         stops = starts + np.where(files.is_stored[found], files.size[found], 0)
-        return Spans(self._file, starts, stops, sizes * 0 + members.header_bytes(self._schema[name]))
+        return Spans(self._file, starts, stops, members.gaps(self._schema[name], stops - starts, sizes))
 
     def close(self) -> None:
         """Closes the file."""

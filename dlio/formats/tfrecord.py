@@ -1,4 +1,4 @@
-"""TFRecord: length-prefixed records with two checksums, and a text index beside them.
+"""TFRecord: length-prefixed records with two checksums, and a text index next to them.
 
 A record (tensorflow `core/lib/io/record_writer.h`):
 

@@ -1,4 +1,4 @@
-"""WebDataset: a tar with a file per field, and DALI's text index beside it.
+"""WebDataset: a tar with a file per field, and DALI's text index next to it.
 
 The files of a sample are adjacent, named `KEY.EXTENSION`, split at the first dot of the base name (webdataset
 `tariterators.py`); `payloads/members.py` defines each field's extension and content. The tar is plain
@@ -37,7 +37,7 @@ from dlio.io.files import closed_on_error
 from dlio.io.random_access import Numbers, RandomAccessFile
 
 SUFFIX = ".tar"
-_MAX_FIELD_NAME = 48  # leaves a member's name 38 bytes for the key beside `NAME.000000.jpg`
+_MAX_FIELD_NAME = 48  # leaves a member's name 38 bytes for the key next to `NAME.000000.jpg`
 _ILLEGAL = re.compile(r"[\s\x00-\x1f\x7f\ud800-\udfff]")
 
 
@@ -189,7 +189,7 @@ class Reader:
     def spans(self, name: str, sizes: Numbers) -> Spans:
         """Returns the offsets of a field of bytes, for samples of one file a field in the schema's order."""
         starts, stops = self._samples.files(list(self._schema).index(name), len(self._schema))
-        return Spans(self._file, starts, stops, sizes * 0 + members.header_bytes(self._schema[name]))
+        return Spans(self._file, starts, stops, members.gaps(self._schema[name], stops - starts, sizes))
 
     def close(self) -> None:
         """Closes the file."""

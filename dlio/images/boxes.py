@@ -26,7 +26,7 @@ def move_boxes(
         windows: the windows of a batch.
         row: the image's row in the batch.
         output_size: height and width of the result.
-        visible: the least share of a box that has to be left.
+        visible: the least share of a box that must remain.
     """
     given: Boxes = np.asarray(boxes, dtype=np.float64).reshape(-1, 4)
     left, top, width, height = windows.boxes[row].astype(np.float64)

@@ -89,7 +89,7 @@ class RandomErasing:
     """A random box of one colour in some images: torchvision's transform of this name.
 
     It comes before you normalise, torchvision's usually behind: the mean colour as `value`, such as (124, 116, 104), is
-    what 0 is there.
+    which mean 0 there.
 
     Attributes:
         p: the share of images that lose a box.

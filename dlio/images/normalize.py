@@ -66,7 +66,7 @@ class Normalize:
         """Returns the floats of a batch.
 
         Raises:
-            UsageError: the images are not uint8, have another number of channels, or an array is to be bfloat16.
+            UsageError: the images are not uint8, or have another number of channels, or an array would be bfloat16.
         """
         if isinstance(images, np.ndarray):
             self._check(str(images.dtype), images.shape, -1)

@@ -38,7 +38,7 @@ class Windows:
         parts: left, top, width, height of the part of each box to resize, in pixels from its corner;
             float64 of shape (n, 4); None for all of it. The filter reaches into the rest of the box.
         places: left, top, width, height in the result, where it goes; int32 of shape (n, 4); None for all of it.
-        fill: the value of the pixels beside the place, or of their three channels.
+        fill: the value of the pixels outside the place, or of their three channels.
         interpolation: how they are resized: bilinear or bicubic, both antialiased, or nearest.
         moves: for each result the maps by which effects move its pixels, in their order; None for none.
     """

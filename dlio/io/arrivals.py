@@ -25,8 +25,8 @@ Take = Callable[[int], memoryview]
 class Arrival(Protocol):
     """A file that is not whole yet, open for reading; safe for several threads.
 
-    Its methods do what those of RandomAccessFile do, and wait for bytes that are missing. Within `afresh` they take
-    bytes that seem to be there for wrong, and have them brought again.
+    Its methods do what those of RandomAccessFile do, and wait for bytes that are missing. Within `from_source` they
+    fetch bytes again that have arrived: a checksum was wrong.
 
     Attributes:
         num_bytes: the size of the whole file.
@@ -54,7 +54,7 @@ class Filling(Protocol):
         """Waits for the small ones of a shard's files; returns the names of those that are still arriving.
 
         Raises:
-            StorageError: no node has them, or the process that fills the folder is gone.
+            StorageError: no node has them, or the process that fills the folder has ended.
         """
 
     def complete(self, names: Sequence[str]) -> None:
@@ -70,7 +70,7 @@ class Filling(Protocol):
         """Returns what this process has waited for so far: `peer_bytes`, `peer_seconds`, `source_bytes`, ..."""
 
     def progress(self) -> str:
-        """Returns how far the folder is, in words; "" if it is filled, or nobody can tell."""
+        """Returns how far the folder is, as text; "" if it is filled, or nobody can tell."""
 
 
 def arrived(fillings: Iterable[Filling]) -> Mapping[str, float]:
@@ -82,7 +82,7 @@ def arrived(fillings: Iterable[Filling]) -> Mapping[str, float]:
 
 
 _filling: ContextVar[Filling | None] = ContextVar("filling", default=None)
-_is_afresh: ContextVar[bool] = ContextVar("afresh", default=False)
+_is_from_source: ContextVar[bool] = ContextVar("from_source", default=False)
 
 
 @contextmanager
@@ -96,18 +96,18 @@ def opening(filling: Filling | None) -> Iterator[None]:
 
 
 @contextmanager
-def afresh() -> Iterator[None]:
-    """Lets this thread read arriving files anew from their source, within the body: a checksum was wrong."""
-    token = _is_afresh.set(True)
+def from_source() -> Iterator[None]:
+    """Lets this thread read arriving files again from their source, within the body: a checksum was wrong."""
+    token = _is_from_source.set(True)
     try:
         yield
     finally:
-        _is_afresh.reset(token)
+        _is_from_source.reset(token)
 
 
-def is_afresh() -> bool:
+def is_from_source() -> bool:
     """Returns whether this thread distrusts what has arrived."""
-    return _is_afresh.get()
+    return _is_from_source.get()
 
 
 def find(path: Path) -> Arrival | None:

@@ -56,7 +56,7 @@ def new_hash(algorithm: str) -> Hash:
         raise UsageError(f"{algorithm!r} is not a digest: expected one of {', '.join(ALGORITHMS)}") from None
 
 
-def digest_bytes(data: bytes, algorithm: str = DEFAULT_DIGEST) -> str:
+def digest_bytes(data: bytes | memoryview, algorithm: str = DEFAULT_DIGEST) -> str:
     """Returns `algorithm:hex` of `data`."""
     running = new_hash(algorithm)
     running.update(data)

@@ -6,6 +6,7 @@ GlusterFS to sshfs, and mountinfo has the subtype. A tmpfs is memory: the job's 
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import re
@@ -23,6 +24,8 @@ _SHARED = {
     "wekafs",
 }  # fmt: skip
 _LOCAL_FUSE = {"fuseblk", "fuse.fuse-overlayfs", "fuse.ntfs-3g", "fuse.squashfuse", "fuse.squashfuse_ll"}
+_TELL = {"btrfs", "ext2", "ext3", "ext4", "f2fs", "tmpfs", "xfs"}  # syncfs on these tells of each write that failed
+_TELLS_SINCE = (5, 8)  # of Linux: syncfs(2)
 _IN_MEMORY = {"tmpfs", "ramfs", "devtmpfs"}
 
 # Variables in which schedulers name node-local storage, the most specific first; TMPDIR may be anything.
@@ -166,6 +169,32 @@ def local_folders(environ: Mapping[str, str] | None = None) -> Iterator[tuple[st
             seen.add(folder.resolve())
             if not filesystem_of(folder).shared:
                 yield why, folder
+
+
+def sync_filesystem(folder: Path) -> bool:
+    """Waits until all that was written to the file system of a folder is on the disk, far faster than file by file.
+
+    Returns False, without waiting, where a write that failed would go unnoticed: the files are to be synced singly.
+
+    Raises:
+        StorageError: a write failed.
+    """
+    release = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    if filesystem_of(folder).type not in _TELL or release is None or tuple(map(int, release.groups())) < _TELLS_SINCE:
+        return False
+    with files.storage_errors("sync", folder):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            syncfs(descriptor)
+        finally:
+            os.close(descriptor)
+    return True
+
+
+def syncfs(descriptor: int) -> None:
+    """As syncfs(2); raises OSError."""
+    if ctypes.CDLL(None, use_errno=True).syncfs(descriptor):
+        raise OSError(number := ctypes.get_errno(), os.strerror(number))
 
 
 def check_room(path: Path, needed_bytes: int, needed_files: int) -> FileSystem:

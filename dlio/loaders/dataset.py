@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from dlio.loaders.opened import Opened, open_data
 from dlio.loaders.prefetch.memory import PIECE_BYTES, Strip
 from dlio.loaders.prefetch.reads import REQUEST_BYTES, Reads, Rows, pieces
 from dlio.loaders.sampling.order import Indices
-from dlio.loaders.visits import Visit, joined_columns, joined_samples, read_columns, read_samples, visits
+from dlio.loaders.shard_reads import ShardRead, joined_columns, joined_samples, read_columns, read_samples, shard_reads
 from dlio.targets import IMAGE, LABEL, targets_of
 
 VALID = "valid"  # added to batches if an epoch ends by masking
@@ -43,6 +44,7 @@ class PackedSamples:
     Attributes:
         schema: the fields of every sample.
         made: the types of a batch's fields.
+        num_threads: how many threads of a loader share the work of a batch; at first more than it has samples.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class PackedSamples:
         self.numbering, self.manifest = self.opened.numbering, self.opened.numbering.manifest
         self.clock, self.skips, self.memory = self.opened.clock, self.opened.skips, self.opened.memory
         self.transform, self.upright = transform, upright
+        self.num_threads = sys.maxsize
         self._useless_hints = self._spared = 0
         where = self.manifest.root
         if self.manifest.decode_ready.records:
@@ -189,7 +192,7 @@ class PackedSamples:
     def _reads(
         self,
         indices: Sequence[int] | Indices,
-        read: Callable[[list[Visit]], list[V]],
+        read: Callable[[list[ShardRead]], list[V]],
         join: Callable[[list[tuple[Indices, V]]], R],
     ) -> Reads[R]:
         """Returns reads that call `read` for the shards, their records and rows; `join` gets rows and values."""
@@ -197,8 +200,8 @@ class PackedSamples:
         def read_rows(rows: Rows | None) -> list[tuple[Indices, V]]:
             self.clock.add("read_bytes", (len(indices) if rows is None else len(rows)) * self.sample_bytes)
             values: list[tuple[Indices, V]] = []
-            for visited in self._visits(indices, rows):
-                values += zip([visit.rows for visit in visited], read(visited), strict=True)
+            for reads in self._shard_reads(indices, rows):
+                values += zip([read.rows for read in reads], read(reads), strict=True)
             return values
 
         def cut() -> list[Rows]:
@@ -231,9 +234,9 @@ class PackedSamples:
             IndexError, CorruptRecordError, StorageError: as `read`.
         """
         in_memory = True
-        for visited in self._visits(indices):
-            for visit in visited:
-                in_memory &= visit.shard.prefetch_hint(visit.records)
+        for reads in self._shard_reads(indices):
+            for read in reads:
+                in_memory &= read.shard.prefetch_hint(read.records)
         in_memory &= not self.opened.fillings
         self._spared = self._useless_hints = min(2 * self._useless_hints + 1, _MOST_SPARED) if in_memory else 0
 
@@ -244,11 +247,11 @@ class PackedSamples:
             return None
         return partial(self.prefetch_hint, indices)
 
-    def _visits(self, indices: Sequence[int] | Indices, rows: Rows | None = None) -> Iterator[list[Visit]]:
-        """Yields the visits of the shards that hold the samples, or those of `rows`."""
+    def _shard_reads(self, indices: Sequence[int] | Indices, rows: Rows | None = None) -> Iterator[list[ShardRead]]:
+        """Yields the reads of the shards that hold the samples, or those of `rows`."""
         stored = self.numbering.stored(indices if rows is None else np.asarray(indices)[rows])
         places = np.arange(len(stored)) if rows is None else rows
-        return visits(self.opened.pool, self.numbering.offsets, stored, places)
+        return shard_reads(self.opened.pool, self.numbering.offsets, stored, places)
 
     def damage(self, index: int, problem: str) -> CorruptRecordError:
         """Returns the error that names the file, record, offset and key of sample `index`."""

@@ -5,7 +5,7 @@
       +workload.reader.data_loader_sampler=iterative
 
 The benchmark itself counts the files in `data_folder/train`, so these stay where they are. Without DLIO_DATASET,
-`data_folder/train` is read; `dlio index` makes a data set of TFRecord files there. Evaluation reads `valid` beside it.
+`data_folder/train` is read; `dlio index` makes a data set of TFRecord files there. Evaluation reads `valid` next to it.
 
 Written for dlio-benchmark 2.0.0. The versions of Argonne's and MLCommons' repositories load a class in the same way.
 """

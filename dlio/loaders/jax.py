@@ -41,7 +41,7 @@ from dlio.loaders.delegated import of_loader
 from dlio.loaders.loader import Loader
 from dlio.loaders.mixture import Data
 from dlio.loaders.options import Words, check_number, takes_options
-from dlio.loaders.prefetch.ahead import ahead
+from dlio.loaders.prefetch.look_ahead import look_ahead
 from dlio.loaders.sampling.rank import place_of
 from dlio.targets import IMAGE
 
@@ -98,7 +98,7 @@ class DataLoader:
             UsageError: there is no whole batch.
             CorruptRecordError, StorageError: raised at the batch with the record, or up to `prefetch` batches earlier.
         """
-        return self._loader.through(self._global, partial(ahead, count=self._loader.prefetch))
+        return self._loader.through(self._global, partial(look_ahead, count=self._loader.prefetch))
 
     def _global(self, batch: Batch) -> Any:
         """Returns this process's rows as parts of global arrays."""

@@ -99,6 +99,7 @@ class Loader(Generic[B]):
         self.num_workers = num_cores_of_rank() if options.num_workers is None else options.num_workers
         self.prefetch, self.timeout = options.prefetch, options.timeout or None
         self.source.samples.keep_memory(self.prefetch + 2, batch_size)  # one in use, one while the next is asked for
+        self.source.samples.num_threads = self.num_workers
         self._rank_and_size = rank_and_size or partial(place_of, options.rank, options.world_size)
         self._progress = Progress()
         self._arrived_before: Mapping[str, float] = {}  # the latest iteration

@@ -13,9 +13,10 @@ from itertools import chain
 from pathlib import Path
 
 from dlio.cluster.topology import Topology
+from dlio.dataset.location import TREE
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.pool import JoinedPool, ShardPool
-from dlio.errors import MissingError, UsageError
+from dlio.errors import ManifestError, MissingError, UsageError
 from dlio.io import world
 from dlio.io.arrivals import Filling
 from dlio.loaders.mixture import Data, Mixture
@@ -113,6 +114,11 @@ def open_data(data: Data, cache: str | Path | bool | None = None, max_skipped: i
         numbering = mixed([part.numbering for part in parts], draws_of(data.weights), data.epoch_samples)
         return _together(parts, numbering)
     manifest, filling = _found(data, cache)
+    if manifest.format == TREE:
+        raise ManifestError(
+            f"{manifest.path} is a file or folder that was staged as it is, and holds no samples: stage a data set, or "
+            "read what lies in it by its path"
+        )
     pool = ShardPool(manifest, filling=filling)
     return Opened(Numbering.of(manifest), pool, (Arriving(0, len(manifest.shards), filling),), Skips(max_skipped))
 

@@ -107,7 +107,7 @@ def verdict(stats: Mapping[str, float], num_cores: int, *, faster: str = "--crop
 
 
 def _awaited(stats: Mapping[str, float]) -> str:
-    """Returns whom the reading threads waited for: the source, a peer, or else the node's own storage: "read"."""
+    """Returns what the reading threads waited for: the source, a peer, or else the node's own storage: "read"."""
     source, peer = stats.get("source_seconds", 0), stats.get("peer_seconds", 0)
     if source + peer < stats["read_seconds"] / 2:
         return "read"

@@ -71,7 +71,7 @@ def _below(folder: Path | Below) -> Below:
 
 
 @contextmanager
-def alone(folder: Path | Below, work: str) -> Iterator[None]:
+def exclusively(folder: Path | Below, work: str) -> Iterator[None]:
     """Keeps other processes from the same work until the context is left, which removes the folder of the claims.
 
     On a file system without hard links it keeps nobody from anything.

@@ -54,7 +54,7 @@ def latest(folder: Below) -> Claim | None:
 
 
 def latest_in(folder: OpenFolder) -> Claim | None:
-    """Returns the claim in force, or None if there is no claim, or it was removed meanwhile.
+    """Returns the claim in force, or None if there is no claim, or it was removed just now.
 
     Raises:
         OSError: the folder or the claim cannot be read.
@@ -170,14 +170,21 @@ def heartbeat(folder: Below, number: int) -> Iterator[None]:
 def _beat(folder: Below, number: int, stop: world.Event) -> None:
     with suppress(OSError), folder.open() as opened:  # the file system fails: the work itself reports it
         while not stop.wait(liveness.BEAT_SECONDS):
-            opened.touch(str(number))
+            with suppress(OSError):  # once only, maybe: the next beat tells that this process lives
+                opened.touch(str(number))
 
 
 def modified(folder: Below, number: int) -> float:
-    """Returns when a claim was renewed, in seconds since 1970; 0 if it is gone."""
-    try:
-        with folder.open() as opened:
-            status = opened.look(str(number))
-            return status.st_mtime if status else 0.0
-    except FileNotFoundError:
-        return 0.0
+    """Returns when a claim was renewed, in seconds since 1970; 0 if it was removed.
+
+    Raises:
+        StorageError: the folder cannot be read.
+    """
+    with (
+        files.storage_errors("look at the claims in", folder.path),
+        suppress(FileNotFoundError),
+        folder.open() as opened,
+    ):
+        status = opened.look(str(number))
+        return status.st_mtime if status else 0.0
+    return 0.0

@@ -122,7 +122,7 @@ def _parent_of(pid: int) -> int:
 
 
 def user_of(pid: int) -> int | None:
-    """Returns the user id of a process; None if it is gone or hidden."""
+    """Returns the user id of a process; None if it has ended or is hidden."""
     try:
         return Path(f"/proc/{pid}").stat().st_uid
     except OSError:

@@ -89,9 +89,9 @@ def _classes(samples: PackedSamples, most: int) -> Iterator[ClassSamples]:
 
 
 def _group(name: str, rows: npt.NDArray[np.int64]) -> ClassSamples:
-    return ClassSamples(name, len(rows), rows[spread(len(rows), _SHOWN)].tolist())
+    return ClassSamples(name, len(rows), rows[evenly_spaced(len(rows), _SHOWN)].tolist())
 
 
-def spread(count: int, most: int) -> npt.NDArray[np.int64]:
+def evenly_spaced(count: int, most: int) -> npt.NDArray[np.int64]:
     """Returns at most `most` numbers below `count`, ascending, spread evenly."""
     return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))

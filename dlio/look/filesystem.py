@@ -131,7 +131,7 @@ class DlioFileSystem(AbstractFileSystem):  # type: ignore[misc]
     modified = created
 
     def invalidate_cache(self, path: str | None = None) -> None:
-        """Closes all data sets, so that they are opened anew."""
+        """Closes all data sets, so that they are opened again."""
         for files in self._opened.values():
             files.samples.close()
         self._opened.clear()
@@ -183,7 +183,7 @@ class _Files:
         self.tree[folder] = {}
 
     def _unfit(self, key: str) -> UsageError:
-        return UsageError(f"{self.samples.manifest.root}: the key {key!r} is no path of a file beside the others")
+        return UsageError(f"{self.samples.manifest.root}: the key {key!r} cannot be a path among the others")
 
     def number(self, path: str) -> int:
         """Returns the sample of a file; raises FileNotFoundError."""

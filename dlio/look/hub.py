@@ -1,8 +1,8 @@
 """What a hub shows of a data set: its description in Croissant, for programs, and a data card, for people.
 
 Croissant is JSON-LD with the vocabulary of schema.org (https://docs.mlcommons.org/croissant/docs/croissant-spec.html,
-version 1.0). It names each file with its size and SHA-256, and the classes. How records lie in a file is told in words
-only: Croissant has no words for it, but for the files of an index.
+version 1.0). It names each file with its size and SHA-256, and the classes. Text describes how records lie in a file:
+Croissant has terms for it only where each sample is a file.
 """
 
 from __future__ import annotations

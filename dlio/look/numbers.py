@@ -1,4 +1,4 @@
-"""Numbers that training needs of a data set: mean and standard deviation, sizes, class weights; kept beside it."""
+"""Numbers that training needs of a data set: mean and standard deviation, sizes, class weights; kept next to it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _COUNTS = ("samples_read", "images_decoded", "images_turned", "samples_damaged")
 
 
 def stats_of(manifest: Manifest, progress: Callable[[int, int], None]) -> dict[str, object]:
-    """Returns the numbers of a data set, from the file beside its manifest if that is of the same content.
+    """Returns the numbers of a data set, from the file next to its manifest if that is of the same content.
 
     `mean` and `std` are of red, green and blue, from 0 to 1, over images resized to 216 x 216; None if no image
     decodes. `heights` and `widths` are percentiles in pixels, as stored; EXIF turns
@@ -89,7 +89,7 @@ def _percentiles(values: npt.NDArray[np.int64]) -> dict[str, int]:
 
 
 def _read(path: Path, content_id: str) -> dict[str, object] | None:
-    """Returns the numbers in a file, None if it has none of this content: then they are found anew."""
+    """Returns the numbers in a file, None if it has none of this content: then they are computed again."""
     try:
         found = json.loads(files.read_regular(path, _MOST_BYTES))
         if not isinstance(found, dict) or found.pop("digest", "") != _digest(found):
@@ -106,7 +106,7 @@ def _digest(kept: dict[str, object]) -> str:
 
 
 def _is_whole(found: dict[str, Any]) -> bool:
-    """Returns whether all numbers are there, and are numbers."""
+    """Returns whether all numbers are present, and are numbers."""
     if found.keys() != {*_CHANNELS, *_NAMED, *_COUNTS}:
         return False
     lists = [found[name] for name in _CHANNELS if found["images_decoded"] != 0 or found[name] is not None]

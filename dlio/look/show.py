@@ -21,7 +21,7 @@ from dlio.errors import DataError, UsageError
 from dlio.io import files
 from dlio.loaders.dataset import PackedSamples
 from dlio.look import classes
-from dlio.look.classes import spread
+from dlio.look.classes import evenly_spaced
 from dlio.look.survey import image_of
 from dlio.pack.inspect.image_header import inspect_image
 from dlio.urls import is_url
@@ -90,9 +90,9 @@ def show(
 
 def _chosen(samples: PackedSamples, class_: str | None, count: int) -> list[int]:
     if class_ is None:
-        return [int(number) for number in spread(len(samples), count)] if len(samples) else []
+        return [int(number) for number in evenly_spaced(len(samples), count)] if len(samples) else []
     members = classes.members(samples, class_)
-    return [members[index] for index in spread(len(members), count)] if members else []
+    return [members[index] for index in evenly_spaced(len(members), count)] if members else []
 
 
 def _as_others_read_it(picture: bytes | npt.NDArray[np.uint8] | None) -> bytes | npt.NDArray[np.uint8] | None:

@@ -17,7 +17,7 @@ from dlio.errors import CorruptRecordError, DlioError, SourceError
 from dlio.images import Resize
 from dlio.loaders.dataset import PackedSamples
 from dlio.look import similar
-from dlio.look.classes import spread
+from dlio.look.classes import evenly_spaced
 from dlio.pack.inspect.image_header import inspect_image
 from dlio.pack.upright import orientation
 from dlio.targets import IMAGE
@@ -41,7 +41,7 @@ class Survey:
         sums, squares: of all pixels by channel, from 0 to 1 at 216 x 216 pixels; float64 of shape (3,).
         num_decoded: how many images these are of.
         num_turned: how many images EXIF turns.
-        damage: the damaged samples, in words, by number.
+        damage: the damaged samples, as text, by number.
     """
 
     numbers: Indices
@@ -83,7 +83,7 @@ def survey(samples: PackedSamples, most: int, report: Callable[[int, int], None]
     Raises:
         StorageError: the data set cannot be read.
     """
-    numbers = spread(len(samples), most)
+    numbers = evenly_spaced(len(samples), most)
     found = Survey(numbers, np.zeros((len(numbers), 2), np.int64), np.zeros(len(numbers), np.uint64))
     for start in range(0, len(numbers), _CHUNK):
         chunk = numbers[start : start + _CHUNK]

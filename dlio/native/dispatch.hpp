@@ -14,7 +14,7 @@
 #define DLIO_FOR_BMI2_TOO
 #endif
 
-// Functions that run only where the processor has AVX2, and whether they are there.
+// Functions that run only where the processor has AVX2, and whether they exist.
 #if defined(__x86_64__)
 #define DLIO_HAS_AVX2
 #endif

@@ -1,4 +1,4 @@
-"""Appending: samples whose keys are new go into new shards beside those of a packed data set, which stay as they are.
+"""Appending: samples whose keys are new go into new shards next to those of a packed data set, which stay as they are.
 
 The new shards are packed in a folder of their own, as those that replace a data set are, and then get their names. The
 new manifest is published last, over the old one.
@@ -94,7 +94,7 @@ def class_list(onto: Manifest, own: Iterable[str], asked: tuple[str, ...]) -> tu
 
 
 def label_offset(onto: Manifest, own: Schema, asked: int) -> int:
-    """Returns what is to be added to the class indices of new samples; raises UsageError if another was asked for."""
+    """Returns what must be added to the class indices of new samples; raises UsageError if another was asked for."""
     needed = onto.schema.label_offset - own.label_offset
     if asked not in (0, needed):
         raise UsageError(f"--label-offset {asked}: the data set in {onto.root} has {onto.schema.label_offset}")
@@ -125,7 +125,7 @@ def first_shard(onto: Manifest) -> int:
 
 
 def published(onto: Manifest, new: Manifest) -> Manifest:
-    """Moves the shards of `new` beside those of `onto`, publishes the manifest of both, and returns it.
+    """Moves the shards of `new` next to those of `onto`, publishes the manifest of both, and returns it.
 
     Raises:
         StorageError: the file system refused, or the data set was changed since it was looked at.

@@ -1,4 +1,4 @@
-"""Replacing a packed data set: the old one stays readable until the new one is complete beside it."""
+"""Replacing a packed data set: the old one stays readable until the new one is complete next to it."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _MOST_COMPARED = 2_000_000  # samples, whose keys are held in memory
 def folder_to_pack_into(
     held: FolderContents, plan: Manifest, inputs: Mapping[str, str], keys: Keys, overwrite: bool
 ) -> Path:
-    """Returns `held.out`, or a folder below it if a published data set there is to be replaced.
+    """Returns `held.out`, or a folder below it to replace a published data set there.
 
-    If an unfinished pack is to be replaced, its shards are removed here, since nobody can read them.
+    To replace an unfinished pack, its shards are removed here, since nobody can read them.
 
     Raises:
         StorageError: a file cannot be removed.
@@ -73,7 +73,7 @@ def _other(held: FolderContents) -> str:
 
 
 def _differences(held: FolderContents, plan: Manifest, inputs: Mapping[str, str], keys: Keys) -> str:
-    """Returns in words how the data set to pack differs from the one that is held."""
+    """Returns as text how the data set to pack differs from the one that is held."""
     found = held.published or held.partial or plan
     old, new = (_flat(manifest.header(each)) for each in (found, plan))
     names = [name for name in {**old, **new} if old.get(name) != new.get(name) and name not in ("plan", "refused")]

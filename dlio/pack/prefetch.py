@@ -150,7 +150,7 @@ class Prefetcher(Generic[T]):
     def several(self, number: int, kind: type[R]) -> R | None:
         """Returns several items from `number` on if `read_group` reads them and returns a `kind`.
 
-        Else it returns None, and they are to be asked for one by one.
+        Else it returns None, and they must be asked for one by one.
         """
         depth = self._depth
         if self._read_group is None or depth.in_group == 1 or self._group or self._begun or depth.reads:

@@ -98,7 +98,7 @@ class Recode:
 
     @property
     def changes_pixels(self) -> bool:
-        """True if images may have to be decoded."""
+        """True if images may need to be decoded."""
         return (
             self.resize is not None
             or self.center_crop

@@ -165,11 +165,11 @@ def clear_aside(out: Path, of_this_process: bool = False) -> None:
                 is_over = owner and (owner.is_alive() is False or (of_this_process and owner == me))
                 if is_over and (status := aside.look(folder)):
                     aside.remove(folder, status.st_uid)
-        opened.rmdir(ASIDE)  # another run may be at work in it
+        opened.rmdir(ASIDE)  # another run may use it
 
 
 def clear_manifests(out: Path) -> None:
-    """Removes the temporary manifests of a killed run; for the only run at work on `out`."""
+    """Removes the temporary manifests of a killed run; for the only run working on `out`."""
     for path in _unpublished(out):
         with suppress(OSError):  # another user's
             path.unlink()

@@ -16,8 +16,8 @@ from dlio.errors import SourceError, StorageError, UsageError
 from dlio.executors import Pool, map_bounded
 from dlio.io import files
 from dlio.io.ground import check_ground, check_manifests
-from dlio.locking.claim import alone
-from dlio.pack import append, inside
+from dlio.locking.claim import exclusively
+from dlio.pack import append, shard_progress
 from dlio.pack.listing.base import Source
 from dlio.pack.listing.joined import Joined
 from dlio.pack.listing.keys import Keys
@@ -106,7 +106,7 @@ def pack_source(
             with files.storage_errors("create", out):
                 (out / ASIDE).mkdir(mode=0o755, parents=True, exist_ok=True)
             check_ground(out, ASIDE)  # from now on no other user can replace it
-            with alone(out / ASIDE / CLAIMS, f"dlio pack into {out}"):
+            with exclusively(out / ASIDE / CLAIMS, f"dlio pack into {out}"):
                 try:
                     running = Running(pool, writing, started, report)
                     return _run_plan(plan, FolderContents.look(out), running, overwrite=overwrite)
@@ -183,12 +183,12 @@ def write_missing(
 ) -> dict[str, Shard]:
     """Writes some of the planned shards, and returns them by name; `listed` is called with each published one."""
     done, units = {}, {unit.name: unit for unit in todo}
-    rows = inside.rows([*units])
+    rows = shard_progress.rows([*units])
     tasks = (replace(_task(plan, shard, out, running.writing), row=rows.get(shard.name), url=url) for shard in todo)
     with publishing(running.pool, listed) as pool:
         for shard in cast("Iterator[Shard]", map_bounded(pool, write_shard, tasks)):
             done[shard.name] = shard
-            inside.finished(shard.name)
+            shard_progress.finished(shard.name)
             running.tell(units[shard.name], shard)
     return done
 

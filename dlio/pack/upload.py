@@ -3,7 +3,7 @@
     OUT/.dlio-packing/header          the header of the manifest with a digest line, while the data set is being packed
     OUT/.dlio-packing/shard-000000    the shard's line of the manifest with a digest line, sent after the shard's files
     OUT/shard-000000.tfrecord
-    OUT/manifest.jsonl                sent when all shards are there; then OUT/.dlio-packing is removed
+    OUT/manifest.jsonl                sent when all shards are complete; then OUT/.dlio-packing is removed
 
 A store shows a file only when it is whole, so there is nothing to rename. A run that goes on keeps the shards whose
 lines are there and whose files have the right sizes. Nothing keeps two commands from packing into one URL at a time; if
@@ -98,7 +98,7 @@ def _begun(store: RemoteFiles) -> Manifest | None:
     try:
         return manifest.unfinished(b"".join(lines), Path(str(store)) / ASIDE / _HEADER)
     except ManifestError as error:
-        raise ManifestError(f"{error}: remove {store}/{ASIDE}, and the same command packs anew") from error
+        raise ManifestError(f"{error}: remove {store}/{ASIDE}, and the same command packs again") from error
 
 
 def _pack(plan: PackPlan, url: str, done: dict[str, Shard], running: Running) -> Manifest:

@@ -16,10 +16,10 @@ from dlio.dataset.sample_table import SampleTableBuilder
 from dlio.dataset.schema import DECODE_READY, ImageInfo, Sample, Schema
 from dlio.errors import SchemaError, SourceError
 from dlio.formats import GroupWriter, Writer
-from dlio.pack.inside import EVERY, Counts
 from dlio.pack.inspect.image_header import inspect_image, inspect_images
 from dlio.pack.listing.base import GroupReader, Listing, SeveralReader, Source
 from dlio.pack.recode import KEEP, Recode
+from dlio.pack.shard_progress import EVERY, Counts
 from dlio.pack.upright import with_turned_targets
 
 _Kind = tuple[bool, str, bool]
@@ -159,7 +159,7 @@ class Preparing:
         return cls(path, schema, names, names[0] if is_simple else None, recode, skip_bad)
 
     def group(self, group: SampleGroup) -> SampleGroup | None:
-        """Returns a group to write, with the headers of its images; None if each sample has to be prepared alone."""
+        """Returns a group to write, with the headers of its images; None if each sample must be prepared alone."""
         if self.only_image is None or not group.follows(self.schema):
             return None
         try:

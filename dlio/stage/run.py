@@ -104,7 +104,7 @@ def _carried_out(chosen: Strategy, job: Job) -> Outcome:
         meeting = None
         if chosen.NEEDS.exchange:
             job, meeting = met(job)
-        return complete(job, chosen.plan(job), chosen.copy_name(job), meeting)
+        return complete(job, chosen, meeting)
     except DlioError:
         if job.topology.world_size == 1:  # else another process may be at work there
             with suppress(DlioError, OSError):  # the first error counts

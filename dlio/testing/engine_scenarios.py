@@ -68,7 +68,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class Wait:
-    """A task that ends when a file is there; none waits a minute."""
+    """A task that ends when a file exists; none waits a minute."""
 
     number: int
     file: Path | None

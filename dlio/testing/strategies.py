@@ -147,7 +147,7 @@ def names_below(folder: Path) -> set[str]:
 
 
 def assert_whole(staged: Manifest, source: Manifest) -> None:
-    """The staged folder holds the manifest and every file as it is described, beside what `.dlio` keeps."""
+    """The staged folder holds the manifest and every file as it is described, and what `.dlio` keeps."""
     assert staged.content_id == source.content_id == Manifest.load(staged.root).content_id
     assert [shard.name for shard in staged.shards] == [shard.name for shard in source.shards]
     files = [file for shard in source.shards for file in shard.files]

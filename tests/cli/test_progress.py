@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from dlio.cli import progress as progress_module
 from dlio.cli.progress import Progress
-from dlio.pack.inside import watching
+from dlio.pack.shard_progress import watching
 from tests.helpers.images import make_image_folder
 
 

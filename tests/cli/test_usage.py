@@ -1,4 +1,4 @@
-"""What is typed wrongly, or in another order, or in the place of a data set's folder."""
+"""What is typed wrongly, or in another order, or instead of a data set's folder."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from dlio.dataset.schema import Sample, Schema
 from dlio.io.arrivals import arrived
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import ArrayBatches, Loader
-from dlio.stage.client.start import STRATEGIES
+from dlio.stage import strategies
 from dlio.stage.copies.folder import StagedFolder
 from tests.helpers.agents import agents, end_agent
 from tests.helpers.live import eventually
@@ -29,6 +29,7 @@ from tests.helpers.s3_server import s3_server
 from tests.helpers.web import served
 from tests.loaders.packing import pack_samples
 
+STRATEGIES = [name for name in strategies.names() if not strategies.load(name).NEEDS.shared]
 FORMATS = ("tfrecord", "hdf5", "lmdb")
 BATCH, SHARDS, SAMPLES, SAMPLE_BYTES = 16, 6, 192, 6000
 Start = Callable[..., list[Any]]

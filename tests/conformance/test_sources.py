@@ -27,7 +27,7 @@ def images(folder: Path, count: int = 4) -> list[str]:
 
 
 def of_lines(lines: list[str], name: str) -> Callable[[Path], Path]:
-    """Returns what writes a list of four images, one a line, beside them."""
+    """Returns what writes a list of four images, one a line, next to the images."""
 
     def write(folder: Path) -> Path:
         texts = [line.format(row=row, name=key) for line in lines for row, key in enumerate(images(folder))]

@@ -1,4 +1,4 @@
-"""A flipped bit anywhere beside or in a shard: an error that names a file of it, or the same samples, never others."""
+"""A flipped bit in a shard or the files next to it: an error that names one of these files, or the same samples."""
 
 from __future__ import annotations
 

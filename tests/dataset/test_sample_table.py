@@ -1,4 +1,4 @@
-"""The table beside each shard: exact keys and numbers, laziness, and damage that is named and never trusted."""
+"""The table next to each shard: exact keys and numbers, laziness, and damage that is named and never trusted."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_equal_rows_give_equal_bytes_that_numpy_reads(path: Path) -> None:
 
 
 def rewritten(path: Path, change: Callable[[dict[str, bytes]], None], compression: int = zipfile.ZIP_STORED) -> None:
-    """Writes the file anew after `change` was made to its members."""
+    """Writes the file again after `change` was made to its members."""
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     change(members)

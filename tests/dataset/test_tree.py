@@ -60,7 +60,7 @@ def test_the_id_is_over_the_list_and_small_files_are_grouped():
     entries = [ENTRIES[0], *files, large]
     made = manifest_of(entries, table := encoded(entries, "env"), Path("/shared"))
     assert made.format == TREE and made.path == Path("/shared/env")
-    assert [len(shard.files) for shard in made.shards] == [1, 256, 256, 88, 1]
+    assert [len(shard.files) for shard in made.shards] == [1, 512, 1, 88]
     learned = made.shards[1].replace(files=tuple(file.replace(digest="xxh3-128:00") for file in made.shards[1].files))
     changed = made.__class__(TREE, made.schema, (made.shards[0], learned, *made.shards[2:]))
     assert changed.content_id == made.content_id

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -95,14 +97,45 @@ def test_an_interrupt_at_any_moment_leaves_no_worker_waiting():
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_dead_worker_is_an_error_that_names_its_task(workers):
-    with processes.open(workers, None) as pool, pytest.raises(StorageError, match=r"a worker died.* at work on .*3"):
+    with processes.open(workers, None) as pool, pytest.raises(StorageError, match=r"died \(SIGKILL.* working on .*3"):
         list(map_bounded(pool, die_on_three, range(100)))
+
+
+def end_by(number: signal.Signals) -> None:
+    faulthandler.disable()  # pytest's prints a traceback
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.raise_signal(number)
+
+
+@pytest.mark.parametrize(
+    ("end", "ending", "advice"),
+    [
+        (partial(end_by, signal.SIGSEGV), "SIGSEGV", "; PYTHONFAULTHANDLER=1 shows where it crashed"),
+        (
+            partial(end_by, signal.SIGKILL),
+            "SIGKILL: killed, or out of memory",
+            "; use fewer --workers if memory was short",
+        ),
+        (partial(end_by, signal.SIGTERM), "SIGTERM", ""),
+        (partial(end_by, signal.SIGRTMIN + 3), f"signal {signal.SIGRTMIN + 3}", ""),
+        (partial(os._exit, 3), "exit status 3", ""),
+        (partial(os._exit, 0), "exit status 0", ""),
+    ],
+    ids=["SIGSEGV", "SIGKILL", "SIGTERM", "real-time signal", "exit 3", "exit 0"],
+)
+def test_the_error_says_how_a_worker_ended(end, ending, advice):
+    """The other worker, which the pool ends by SIGTERM, is not taken for the one that died."""
+    with processes.open(2, None) as pool, pytest.raises(StorageError) as caught:
+        list(map_bounded(pool, type(end).__call__, [end]))
+    text = str(caught.value)
+    assert text.startswith(f"a worker died ({ending}) while working on ")
+    assert text.endswith(f": run the same command again, finished shards are kept{advice}")
 
 
 def test_a_pool_that_is_broken_already_is_an_error_too():
     with processes.open(1, None) as pool:
         for _ in range(2):
-            with pytest.raises(StorageError, match="a worker died"):
+            with pytest.raises(StorageError, match=r"a worker died \(SIGKILL: "):
                 list(map_bounded(pool, die_on_three, [3, 4, 5]))
 
 

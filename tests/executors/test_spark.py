@@ -77,7 +77,7 @@ def test_spark_keeps_the_promises_of_an_engine(photos: Path, tmp_path: Path) -> 
 def test_a_killed_executor_is_an_error_that_names_its_task(photos: Path, tmp_path: Path) -> None:
     source = DeadlyFolder(photos, deadly="dog/0005.png", above=2)  # Spark's Python processes have a parent of their own
     with executors.open_engine("spark", None, "local-cluster[2,1,1024]") as pool:
-        with pytest.raises(StorageError, match=r"a worker died .* while at work on .*shard-0000"):
+        with pytest.raises(StorageError, match=r"a worker died .* while working on .*shard-0000"):
             dlio.pack(source, tmp_path / "out", num_shards=12, engine=pool)
         dlio.pack(source, tmp_path / "out", num_shards=12, engine=pool)
     dlio.pack(photos, tmp_path / "whole", num_shards=12, engine="serial")
@@ -90,5 +90,5 @@ def check_results(found: dict) -> None:
     assert found["travels"] == [outcome(error) for error in ERRORS]
     assert len(found["stops"]["results"]) == found["stops"]["taken"] - 1 < 100
     assert sorted(found["finishes"]) == list(range(9)) and found["finishes"][0] != 0
-    assert found["packs"].startswith("a worker died (killed, or out of memory) while at work on")
-    assert "shard-0000" in found["packs"].partition("while at work on")[2]
+    assert found["packs"].startswith("a worker died (crashed, killed, or out of memory) while working on")
+    assert "shard-0000" in found["packs"].partition("while working on")[2]

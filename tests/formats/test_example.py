@@ -1,4 +1,4 @@
-"""What an Example tells of an image, beside the image itself."""
+"""What an Example says about an image, apart from the image itself."""
 
 from __future__ import annotations
 

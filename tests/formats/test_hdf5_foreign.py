@@ -72,7 +72,7 @@ def test_chunks_that_were_never_written_hold_the_fill_value(tmp_path):
     "layout", [{}, {"maxshape": (None,)}, {"chunks": (3,)}, {"chunks": (3,), "compression": "gzip"}]
 )
 def test_a_heap_that_would_be_read_for_ever_is_refused(tmp_path, layout):
-    """Python's lock would be held meanwhile, and so nothing could end it."""
+    """Python's lock would be held during the read, so nothing could end it."""
     samples = images(7)
     with h5py.File(tmp_path / "own.h5", "w") as file:
         column = file.create_dataset("image", (7,), dtype=h5py.vlen_dtype(np.uint8), **layout)

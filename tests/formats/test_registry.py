@@ -1,4 +1,4 @@
-"""Formats by name: which modules may be imported, by whom, and what a module of another package can do."""
+"""Formats by name: which modules may be imported, by which others, and what a module of another package can do."""
 
 from __future__ import annotations
 

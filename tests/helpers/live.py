@@ -63,7 +63,7 @@ class _Left(BaseException):
 
 @contextmanager
 def working(given: Task) -> Iterator[Node]:
-    """Yields a node at work in threads of this process, which holds the claim on the copy."""
+    """Yields a node running in threads of this process, which holds the claim on the copy."""
     job, plan, folder = given.prepared()
     open_up(folder.dest)
     with suppress(_Left), claimed(folder.claims, lambda: folder.holds(plan.wanted)) as claim:
@@ -79,7 +79,7 @@ def working(given: Task) -> Iterator[Node]:
 
 @contextmanager
 def nodes(source: Path, around: Path, count: int, **more: object) -> Iterator[list[Node]]:
-    """Yields so many nodes at work, with DEST folders below `around`."""
+    """Yields `count` nodes running, with DEST folders below `around`."""
     with ExitStack() as stack:
         found = []
         for rank in range(count):
@@ -124,7 +124,7 @@ def let_in(listener: TcpListener, peer: socket.socket) -> None:
 
 
 def is_complete(node: Node) -> bool:
-    """Returns whether all that a node keeps is there."""
+    """Returns whether all that a node keeps is complete."""
     return node.store.is_complete
 
 

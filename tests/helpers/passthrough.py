@@ -10,7 +10,9 @@ changes made in FOLDER itself, as by another client, show later.
 from __future__ import annotations
 
 import os
+import re
 import sys
+from pathlib import Path
 from typing import Any
 
 import mfusepy
@@ -65,6 +67,10 @@ class Passthrough(mfusepy.Operations):  # type: ignore[misc]
         for new_path, old_path in zip(self.all(target), self.all(source), strict=True):
             os.link(old_path, new_path)
 
+    def symlink(self, target: str, source: str) -> None:
+        for each in self.all(target):
+            Path(each).symlink_to(source)
+
     def chmod(self, path: str, mode: int) -> None:
         for each in self.all(path):
             os.chmod(each, mode)
@@ -88,7 +94,7 @@ class Passthrough(mfusepy.Operations):  # type: ignore[misc]
 
     def open(self, path: str, info: Any) -> int:
         info.fh = os.open(self.first(path), (info.flags & (os.O_ACCMODE | os.O_TRUNC)))
-        info.direct_io = self.direct and "/files/.dlio/" not in path  # which is mapped
+        info.direct_io = self.direct and not re.search("/files-[0-9a-f]+/.dlio/", path)  # which is mapped
         info.keep_cache = not self.direct
         return 0
 

@@ -17,7 +17,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "slow_source.py"
 
 @contextmanager
 def slow_mounts(tmp_path: Path) -> Iterator[Callable[..., Path]]:
-    """Yields a function that mounts a folder with options of slow_source.py; `counts` lies beside each mount."""
+    """Yields a function that mounts a folder with options of slow_source.py; `counts` lies next to each mount."""
     servers: list[tuple[Path, subprocess.Popen[bytes]]] = []
 
     def mount(folder: Path, *options: str) -> Path:

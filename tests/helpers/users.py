@@ -59,7 +59,7 @@ NOBODY = 65534
 
 @contextmanager
 def unprivileged():
-    """Runs as nobody where the tests run as root, whom modes do not stop."""
+    """Runs as nobody where the tests run as root, since modes do not stop root."""
     if os.geteuid() != 0:
         yield
         return

@@ -184,6 +184,6 @@ def test_a_step_that_is_saved_again_keeps_its_backup_until_the_new_one_is_whole(
     resume.on_epoch_end(0)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0-0.weights.h5", "resume.json"]
     (tmp_path / "0-0.weights.h5").write_bytes(b"half")
-    with pytest.raises(UsageError, match=r"0-0\.weights\.h5 cannot be read: .*; remove .* to begin anew"):
+    with pytest.raises(UsageError, match=r"0-0\.weights\.h5 cannot be read: .*; remove .* to start again"):
         resume.on_train_begin()
     data.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,21 @@ def test_a_field_named_valid_is_not_hidden_by_the_mask(tmp_path: Path) -> None:
     loader = Loader(ArrayBatches(packed), 4, end=End.PAD, rank_and_size=lambda: (0, 1), num_workers=0)
     assert [batch["valid"].tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5]]
     loader.close()
+
+
+def test_threads_share_a_batch_of_large_samples_if_the_storage_is_quick(packed: Manifest) -> None:
+    samples = PackedSamples(packed, Resize(8))
+    samples.numbering = replace(samples.numbering, sample_bytes=100_000)
+    step = Step(np.zeros(256, np.int64), np.ones(256, bool))
+
+    def num_parts(seconds_waited: float) -> int:
+        for _ in range(15):
+            samples.opened.pace.note(seconds_waited)
+        return len(ArrayBatches(samples).work(step, 0).parts)
+
+    assert (num_parts(0), num_parts(1)) == (4, 4)  # for any number of threads
+    Loader(ArrayBatches(samples), 256, rank_and_size=lambda: (0, 1), num_workers=2)
+    assert (num_parts(0), num_parts(1)) == (2, 4)  # small parts are read ahead
 
 
 # Never to change: a run resumed after an upgrade goes on in the same order.

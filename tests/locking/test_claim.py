@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -17,7 +18,7 @@ from dlio.errors import StorageError
 from dlio.io import world
 from dlio.io.open_folder import Below, OpenFolder
 from dlio.locking import claim_file
-from dlio.locking.claim import alone, claimed, forget, is_in_progress
+from dlio.locking.claim import claimed, exclusively, forget, is_in_progress
 from dlio.locking.owner import Owner
 from tests.helpers.forked import Forked, wait_for
 
@@ -161,15 +162,15 @@ def beat_until(end: Path, path: Path) -> None:
 class TestAlone:
     def test_a_second_process_learns_who_works_and_no_folder_stays(self, tmp_path: Path) -> None:
         folder = tmp_path / "claims"
-        with alone(folder, "feast"):
+        with exclusively(folder, "feast"):
             with pytest.raises(StorageError, match=rf"another feast is under way, by process {os.getpid()} on "):  # noqa: SIM117
-                with alone(folder, "feast"):
+                with exclusively(folder, "feast"):
                     pass
             assert folder.exists()
         assert not folder.exists()
 
     def test_an_error_leaves_no_claim(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match="cold"), alone(tmp_path / "claims", "feast"):
+        with pytest.raises(ValueError, match="cold"), exclusively(tmp_path / "claims", "feast"):
             raise ValueError("cold")
         assert not (tmp_path / "claims").exists()
 
@@ -178,13 +179,13 @@ class TestAlone:
         other = Forked(lambda: beat_until(tmp_path / "end", path))
         with (
             pytest.raises(StorageError, match="by process 1 on elsewhere"),
-            alone(tmp_path / "claims", "feast"),
+            exclusively(tmp_path / "claims", "feast"),
         ):
             pass
         (tmp_path / "end").touch()
         assert other.wait() == 0
         monkeypatch.setattr(liveness, "LOST_WRITER_SECONDS", 0.3)
-        with alone(tmp_path / "claims", "feast"):
+        with exclusively(tmp_path / "claims", "feast"):
             pass
         assert not (tmp_path / "claims").exists()
 
@@ -243,6 +244,38 @@ def test_a_claim_is_renewed_while_its_owner_works(tmp_path: Path, monkeypatch: p
         while (tmp_path / "claims/1").stat().st_mtime == 1:
             assert time.monotonic() < deadline, "nobody renews it"
             time.sleep(0.005)
+
+
+def test_a_claim_is_renewed_after_a_failure_that_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(liveness, "BEAT_SECONDS", 0.001)
+    tries, touch = count(), OpenFolder.touch
+
+    def failing(folder: OpenFolder, name: str) -> None:
+        if next(tries) == 0:
+            raise OSError(errno.EIO, "Input/output error")
+        touch(folder, name)
+
+    monkeypatch.setattr(OpenFolder, "touch", failing)
+    with claimed(tmp_path / "claims", lambda: False) as mine:
+        assert mine
+        os.utime(tmp_path / "claims/1", (1, 1))
+        deadline = time.monotonic() + 30
+        while (tmp_path / "claims/1").stat().st_mtime == 1:
+            assert time.monotonic() < deadline, "nobody renews it"
+            time.sleep(0.005)
+
+
+def test_a_stale_handle_while_another_works_is_an_error_of_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seed 10042 of version 3 of the simulator, with all faults: a traceback ended a stage that waited for another."""
+
+    def stale(folder: Below) -> OpenFolder:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr(Below, "open", stale)
+    with pytest.raises(StorageError, match=r"cannot look at the claims in .*claims: Stale file handle"):
+        claim_file.modified(Below(tmp_path, ("claims",)), 1)
 
 
 def test_a_claim_in_force_is_not_forgotten(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_a_zombie_is_dead() -> None:
     child.wait()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounts /proc anew and becomes another user")
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts another /proc and becomes another user")
 def test_a_process_that_proc_hides_is_not_taken_for_dead() -> None:
     me = Owner.current()
     look = f"from dlio.locking.owner import Owner; import sys; sys.exit(Owner{astuple(me)!r}.is_alive() is not None)"

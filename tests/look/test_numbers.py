@@ -1,4 +1,4 @@
-"""`info --stats`: the numbers of the pixels, found once for a content, whatever lies beside the manifest."""
+"""`info --stats`: the numbers of the pixels, found once for a content, whatever lies next to the manifest."""
 
 from __future__ import annotations
 

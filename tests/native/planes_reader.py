@@ -41,7 +41,7 @@ class _Bits:
         return taken
 
     def deposit(self, mask: int) -> int:
-        """Returns as many bits as the set has members, each in the place of one."""
+        """Returns as many bits as the set has members, each at the place of a one."""
         return sum(self.take(1) << place for place in range(64) if mask >> place & 1)
 
 

@@ -124,7 +124,7 @@ def _with_steps(source: bytes, step: int) -> bytes:
 
 @pytest.mark.parametrize("subsampling", SUBSAMPLINGS)
 def test_coefficients_that_overflow(subsampling: str) -> None:
-    """Blocks of one colour, and others beside them, whose numbers leave 16 bits: as libjpeg has it."""
+    """Blocks of one colour, and others next to them, whose numbers leave 16 bits: as libjpeg has it."""
     mode = "L" if subsampling == "grey" else "RGB"
     for shade in (0, 40, 200, 255):
         flat = Image.new("RGB", (200, 40), (shade, 255 - shade, shade))

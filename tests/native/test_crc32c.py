@@ -1,4 +1,4 @@
-"""CRC-32C by the quickest way that the processor has, beside the definition."""
+"""CRC-32C by the quickest way that the processor has, compared with the definition."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_sealed_damage_is_the_same_for_every_decoder(subsampling: str) -> None:
 
 
 def test_a_header_without_huffman_tables_does_not_come_back() -> None:
-    """The pixels are there, the file is not."""
+    """The pixels exist, the file is not."""
     bare = _sealed(_RECORD[:5] + b"\x00" + _RECORD[6:])
     with pytest.raises(DataError, match="lacks a Huffman table"):
         from_planes(bare)

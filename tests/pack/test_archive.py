@@ -41,7 +41,7 @@ class TestArchive:
 
     def test_a_root_within_the_archive(self, tmp_path, make):
         path = make(tmp_path, {f"{split}/{name}/1.png": image(1) for split in ("train", "val") for name in "ab"})
-        with pytest.raises(UsageError, match=r"holds the splits train, val in the place of classes: .* --root train"):
+        with pytest.raises(UsageError, match=r"holds the splits train, val instead of classes: .* --root train"):
             archive(path).listing()
         assert archive(path, root="val").listing().keys[:] == ["a/1.png", "b/1.png"]
 

@@ -111,7 +111,7 @@ def test_a_saved_data_set_cut_short_is_named(tmp_path):
 
 
 def test_listing_a_saved_data_set_reads_names_and_not_images(tmp_path, monkeypatch):
-    """A file that shrinks meanwhile is an error, since nothing is mapped."""
+    """A file that shrinks while it is read is an error, since nothing is mapped."""
     media = [{"bytes": bytes(100_000), "path": f"{n}.jpg" if n % 3 else None} for n in range(50)] + [None]
     rows = pa.table({"image": pa.array(media, pa.struct({"bytes": pa.binary(), "path": pa.string()}))})
     path, taken = write_saved(tmp_path / "in", rows) / "data-00000-of-00001.arrow", []

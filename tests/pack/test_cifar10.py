@@ -1,4 +1,4 @@
-"""CIFAR-10's Python batches, made here as their owner publishes them, pickled anew, and hostile."""
+"""CIFAR-10's Python batches, made here as their owner publishes them, pickled again, and hostile."""
 
 from __future__ import annotations
 

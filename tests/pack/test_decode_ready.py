@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,19 @@ def test_jpegs_come_back_from_every_format(name, tmp_path):
         assert baseline.format == "JPEG" and "progressive" not in baseline.info
     assert np.array_equal(rgb(back[PROGRESSIVE]), rgb(images[PROGRESSIVE]))
     assert [shard.decode_ready for shard in Manifest.load(tmp_path / "back").shards] == [None, None]
+
+
+@pytest.mark.parametrize("name", ["recordio", "webdataset"])
+def test_an_index_of_shards_counts_them(name, tmp_path):
+    _, manifest = packed(tmp_path, format=name, num_shards=2)
+    (adopted := tmp_path / "adopted").mkdir()
+    for shard in manifest.shards:
+        shutil.copy(manifest.root / shard.files[0].name, adopted)
+    found = dlio.index(adopted, format=name, workers=1)
+    assert [shard.decode_ready for shard in found.shards] == [shard.decode_ready for shard in manifest.shards]
+    plain = dlio.pack(image_folder(tmp_path / "in"), tmp_path / "plain", format=name, engine="serial")
+    (tmp_path / "plain" / "manifest.jsonl").unlink()
+    assert [shard.decode_ready for shard in dlio.index(plain.root, format=name, workers=1).shards] == [None]
 
 
 def test_the_manifest_counts_them_among_the_crop_ready_ones(tmp_path):

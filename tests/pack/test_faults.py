@@ -144,7 +144,7 @@ class TestPermission:
 def test_a_killed_worker_is_named_and_the_next_run_continues(photos, tmp_path, workers):
     source = DeadlyFolder(photos, deadly="dog/0005.png")
     arguments = {"num_shards": 12, "workers": workers}
-    with pytest.raises(StorageError, match=r"a worker died .* while at work on .*shard-00000\d.*: run the same"):
+    with pytest.raises(StorageError, match=r"a worker died .* while working on .*shard-00000\d.*: run the same"):
         dlio.pack(source, tmp_path / "out", **arguments)
     assert not (tmp_path / "out" / NAME).exists()
     dlio.pack(source, tmp_path / "out", **arguments)

@@ -40,7 +40,7 @@ def table(tmp_path, text, name="t.csv"):
 
 class TestSplits:
     def test_splits_are_not_taken_for_classes(self, splits, tmp_path):
-        with pytest.raises(UsageError, match="splits train, val in the place of classes: --option split=train"):
+        with pytest.raises(UsageError, match="splits train, val instead of classes: --option split=train"):
             pack(open_source(splits), tmp_path / "out")
 
     def test_each_split_gets_the_classes_of_all(self, splits, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from contextlib import closing
 from pathlib import Path
@@ -24,6 +25,7 @@ from dlio.errors import (
     DlioError,
     SchemaError,
     SourceError,
+    StorageError,
     UsageError,
 )
 from dlio.formats.layouts import file_list
@@ -182,6 +184,24 @@ def test_a_lost_link_is_named(photos, tmp_path, checksums):
     link.unlink()
     link.symlink_to(target)
     assert dlio.verify(found, workers=1) == []
+
+
+@pytest.mark.parametrize("change", ["again", "unlinked"])
+def test_what_lost_its_files_says_what_to_make_again(photos, tmp_path, change):
+    """A part of an index that was made again, and an index whose link to the files is gone."""
+    whole = dlio.index(photos, checksums=True, workers=1)
+    part = dlio.split(whole.root, tmp_path / "parts", fractions=[0.5, 0.5])["train"]
+    if change == "again":
+        found, said = part, r"base0 leads to .*-index, which was indexed or made again, or is gone: make this set again"
+        dlio.index(photos, checksums=True, overwrite=True, workers=1)
+    else:
+        found, said = whole, "files, the link to the folder of indexed files: make it again, index again"
+        (whole.root / "files").unlink()
+    with pytest.raises(StorageError, match=said):
+        PackedDataset(found.root)[0]
+    with pytest.raises(StorageError, match=said):
+        dlio.stage(found.root, tmp_path / "local")
+    assert any(re.search(said, str(each)) for each in dlio.verify(Manifest.load(found.root), workers=1))
 
 
 def test_a_file_too_large_for_an_image_is_named_and_never_read(photos, monkeypatch):

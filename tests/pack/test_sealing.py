@@ -14,7 +14,7 @@ from dlio.cli import main
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import StorageError
 from dlio.io import files
-from dlio.locking.claim import alone
+from dlio.locking.claim import exclusively
 from dlio.pack.inspect.sealing import seal
 from dlio.pack.resume import CLAIMS
 from dlio.pack.write import ASIDE
@@ -68,7 +68,7 @@ def test_what_changed_since_it_was_verified_is_not_sealed(old: Path) -> None:
 
 def test_nothing_is_sealed_while_a_pack_runs(old: Path) -> None:
     (old / ASIDE).mkdir()
-    with alone(old / ASIDE / CLAIMS, "dlio pack"), pytest.raises(StorageError, match="is under way, by process"):
+    with exclusively(old / ASIDE / CLAIMS, "dlio pack"), pytest.raises(StorageError, match="is under way, by process"):
         seal(Manifest.load(old))
     assert Manifest.load(old).digest == ""
 

@@ -42,7 +42,7 @@ def listed(source) -> list[tuple[str, int]]:
 
 @pytest.fixture
 def tree(tmp_path):
-    """A tree whose order is easy to get wrong: upper and lower case, dots, folders beside files, links."""
+    """A tree whose order is easy to get wrong: upper and lower case, dots, folders next to files, links."""
     names = ["b/2.png", "b/10.png", "b/sub.d/0.png", "b/sub/1.PNG", "b/sub-1/z.jpeg", "b/Sub/x.tif", "B/a.webp"]
     names.append("a/x y.bmp")
     for name in names:

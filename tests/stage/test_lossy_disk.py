@@ -17,9 +17,12 @@ from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.engine import writing
 from dlio.stage.engine.store import Store
+from dlio.stage.job import Options
+from dlio.stage.run import run
 from dlio.stage.upkeep.scrub import scrub
 from tests.helpers.lossy_disk import LossyDisk, lossy_disk
 from tests.helpers.staging import MiB, assert_staged, damaged_files, write_dataset
+from tests.helpers.trees import snapshot
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -128,3 +131,20 @@ def test_a_copy_that_a_lying_disk_has_lost_is_staged_again(disk: LossyDisk, sour
     stage(source, disk)
     disk.cut_power()
     assert_staged(stage(source, disk), source)
+
+
+@pytest.mark.parametrize(("fault", "said"), [("fsync 20000", "Input/output error"), ("lose 20000", "loses data")])
+def test_what_a_disk_loses_of_small_files_is_reported_and_copied_again(
+    disk: LossyDisk, tmp_path: Path, fault: str, said: str
+) -> None:
+    (tree := tmp_path / "shared" / "env").mkdir(parents=True)
+    for number in range(3):
+        (tree / str(number)).write_bytes(os.urandom(20_000 * number))
+    shared = Options(allow_shared=True)
+    disk.fault(fault)
+    with pytest.raises(StorageError, match=said):
+        run(tree, disk.mounted, strategy="replicate", options=shared)
+    assert not list(disk.mounted.glob(f"dlio/*/{NAME}"))
+    disk.fault("")
+    staged, summary = run(tree, disk.mounted, strategy="replicate", options=shared)
+    assert summary.source_bytes == 60_000 and snapshot(staged.path) == snapshot(tree)

@@ -12,7 +12,7 @@ import dlio
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
-from dlio.stage.planning.placement import assign, files_on, partitioned, rotated
+from dlio.stage.planning.placement import assign, partitioned
 from tests.helpers.staging import damaged_files, node
 
 
@@ -34,13 +34,6 @@ def test_impossible_numbers_of_copies_are_refused(copies: int) -> None:
         assign([1, 2], 3, copies)
 
 
-@given(st.lists(st.integers()), st.floats(0, 1, exclude_max=True))
-def test_rotation_keeps_everything(items: list[int], share: float) -> None:
-    turned = rotated(items, share)  # type: ignore[type-var]
-    assert sorted(turned) == sorted(items)
-    assert any(turned == items[start:] + items[:start] for start in range(max(1, len(items))))
-
-
 @pytest.mark.parametrize("copies", [1, 2])
 def test_partition_leaves_the_whole_data_set_on_the_nodes_together(
     dataset: Manifest, tmp_path: Path, copies: int
@@ -52,7 +45,7 @@ def test_partition_leaves_the_whole_data_set_on_the_nodes_together(
     assert parts[0] == parts[1] == parts[2] == Manifest.load(parts[0].root) == partitioned(dataset, 3, copies)
     assert parts[0].content_id == dataset.content_id
     for rank, part in enumerate(parts):
-        names = {file.name for file in files_on(part.shards, rank)}
+        names = {file.name for shard in part.shards if rank in shard.nodes for file in shard.files}
         assert {path.name for path in part.root.glob("*.bin")} == names
         assert damaged_files(part.root, part) == []
     for shard in parts[0].shards:

@@ -16,7 +16,10 @@ from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DigestError, ManifestError, StorageError, UsageError
 from dlio.stage.choose.preview import preview
 from dlio.stage.engine import fill
+from dlio.stage.job import Job
 from dlio.stage.run import run
+from dlio.stage.strategies import load
+from dlio.stage.transfer.source import source_of
 from tests.helpers.forked import Forked
 from tests.helpers.slow_source import bytes_read
 from tests.helpers.staging import MiB, assert_staged, node, write_dataset
@@ -82,15 +85,12 @@ def test_a_missing_staged_file_is_brought_back_alone(dataset: Manifest, tmp_path
     assert_staged(staged, dataset)
 
 
-def test_the_nodes_begin_at_different_files(dataset: Manifest) -> None:
-    from dlio.stage.job import all_files
-    from dlio.stage.planning.placement import rotated
-    from dlio.stage.strategies.replicate import _share
+def test_the_nodes_begin_at_different_files(dataset: Manifest, tmp_path: Path) -> None:
+    def order(rank: int, count: int) -> list[int]:
+        return load("replicate").plan(Job(source_of(dataset), tmp_path, node(rank, count))).order()
 
-    files = all_files(dataset)
-    firsts = [rotated(files, _share(node(rank, 7)))[0] for rank in range(7)]
-    assert firsts == files
-    assert sorted(map(str, rotated(files, _share(node(3, 5))))) == sorted(map(str, files))
+    assert [order(rank, 7)[0] for rank in range(7)] == list(range(7))
+    assert sorted(order(3, 5)) == list(range(7))
 
 
 def test_64_processes_copy_once(dataset: Manifest, tmp_path: Path) -> None:

@@ -17,7 +17,10 @@ from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
 from dlio.stage import strategies
 from dlio.stage.choose.auto import choose
+from dlio.stage.client.filling import cached
 from dlio.stage.planning.cost import Machine, Volume
+from tests.helpers.agents import agents
+from tests.helpers.live import eventually, is_complete, meet_in, nodes
 from tests.helpers.staging import assert_staged, node
 
 RELAY = '''
@@ -43,16 +46,34 @@ def plan(job):
 '''
 
 
+THIRDS = (
+    RELAY.split("def copy_name")[0].replace("Needs()", "Needs(parts=True)")
+    + """
+def copy_name(job):
+    return f"{job.manifest.content_id}.1of3x1"
+
+
+def plan(job):
+    return Plan(replace(partitioned(job.manifest, 3), node=1))
+
+
+from dataclasses import replace
+from dlio.stage.planning.placement import partitioned
+"""
+)
+
+
 @pytest.fixture
 def relay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The dotted path of a strategy in a package of its own."""
+    """The dotted path of a strategy in a package of its own; `relaying.thirds` keeps a third."""
     package = tmp_path / "modules" / "relaying"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
     (package / "relay.py").write_text(RELAY)
+    (package / "thirds.py").write_text(THIRDS)
     monkeypatch.syspath_prepend(package.parent)
     yield "relaying.relay"
-    for name in ("relaying", "relaying.relay"):
+    for name in ("relaying", "relaying.relay", "relaying.thirds"):
         sys.modules.pop(name, None)
 
 
@@ -64,6 +85,35 @@ def said(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, object
 
 def test_a_strategy_of_another_package_stages(dataset: Manifest, tmp_path: Path, relay: str) -> None:
     assert_staged(dlio.stage(dataset, tmp_path / "local", strategy=relay, topology=node(0, 1)), dataset)
+
+
+def test_the_plan_of_a_strategy_of_another_package_is_the_same_for_all_doors(
+    dataset: Manifest, tmp_path: Path, relay: str
+) -> None:
+    """In this process, in the background, and where a loader's `cache=` finds the agent of its job."""
+    thirds = relay.replace(".relay", ".thirds")
+    alone = dlio.stage(dataset, tmp_path / "alone", strategy=thirds, topology=node(0, 1))
+    with agents(tmp_path) as start:
+        (folder,) = start(dataset.root, thirds, 1)
+        manifest, filling = cached(dataset.root, folder.dest)
+        assert manifest.shards == dataset.shards and filling and filling.manifest.root == folder.path
+        eventually(folder.has_manifest)
+    assert folder.copy == alone.root.name
+    staged = Manifest.load(folder.path)
+    assert staged == alone and 0 < len(staged.shards_here) < len(dataset.shards)
+    assert {file.name for shard in staged.shards_here for file in shard.files} == {
+        path.name for path in folder.path.glob("*.bin")
+    }
+
+
+def test_agents_pass_files_to_each_other_whatever_the_strategy(
+    dataset: Manifest, tmp_path: Path, relay: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each node of this one keeps all; the agents of a job read each byte once all the same."""
+    meet_in(tmp_path / "meet", monkeypatch)
+    with nodes(dataset.root, tmp_path, 2, strategy=relay) as found:
+        eventually(lambda: all(map(is_complete, found)))
+        assert sum(each.source_bytes for each in found) == dataset.num_bytes
 
 
 def test_the_commands_take_a_strategy_of_another_package(

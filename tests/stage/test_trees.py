@@ -16,11 +16,12 @@ import pytest
 
 import dlio
 from dlio.cli import main
-from dlio.dataset.manifest import NAME, Manifest
+from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.errors import DigestError, ManifestError, StorageError, UsageError
 from dlio.stage.job import Listeners
 from dlio.stage.run import run
-from dlio.stage.transfer import read_ahead
+from dlio.stage.transfer import side_by_side
+from dlio.stage.transfer.source import MountedFolder
 from dlio.stage.transfer.tree import TreeFolder
 from tests.helpers.agents import end_agent
 from tests.helpers.forked import Forked
@@ -220,17 +221,17 @@ def test_two_processes_of_a_node_copy_once(tree: Path, tmp_path: Path, slow_sour
 def test_small_files_of_slow_storage_are_read_side_by_side(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read_ahead, "_SLOW_SECONDS", -1.0)
-    names, plain = set[str](), read_ahead.ReadAhead._whole
+    monkeypatch.setattr(side_by_side, "_SLOW_SECONDS", -1.0)
+    names, plain = set[str](), MountedFolder.read_range
 
-    def noted(self: read_ahead.ReadAhead, file: object) -> bytes:
+    def noted(self: MountedFolder, file: File, offset: int, target: memoryview) -> None:
         names.add(threading.current_thread().name)
-        return plain(self, file)  # type: ignore[arg-type]
+        plain(self, file, offset, target)
 
-    monkeypatch.setattr(read_ahead.ReadAhead, "_whole", noted)
+    monkeypatch.setattr(MountedFolder, "read_range", noted)
     assert snapshot(dlio.stage(tree, tmp_path / "local").path) == snapshot(tree)
-    assert names == {"dlio-ahead"}
-    assert not [thread for thread in threading.enumerate() if thread.name == "dlio-ahead"]
+    assert names == {"dlio-fill", "dlio-files"}
+    assert not [thread for thread in threading.enumerate() if thread.name == "dlio-files"]
 
 
 def test_damage_is_found_and_repaired(tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

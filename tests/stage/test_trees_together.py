@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 import dlio
-from dlio.dataset.manifest import NAME
+from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DigestError
+from dlio.io.files import digest_bytes
 from dlio.stage.planning.plan import Plan
 from dlio.stage.transfer.tree import anything
 from tests.helpers.slow_source import bytes_read
-from tests.helpers.staging import node
+from tests.helpers.staging import flip, node
 from tests.helpers.trees import make_tree, snapshot
 from tests.stage.launched import Cluster, needs_mpiexec
 
@@ -38,20 +39,36 @@ def test_three_nodes_read_each_byte_once_and_agree(
     assert len({copy.digest for copy in copies}) == 1
 
 
-def test_a_node_with_other_bytes_than_were_read_says_so(tmp_path: Path) -> None:
+def _plain(names: Sequence[str]) -> str:
+    """Returns the last name that JSON holds as it is."""
+    return [name for name in names if re.fullmatch(r"env/[a-z/]+[-.\w]*", name)][-1]
+
+
+def _changed(copy: Manifest, name: str) -> None:
+    """Lets a node have other bytes of a file, and their digest; its copy is not published any more."""
+    (copy.root / NAME).unlink(missing_ok=True)
+    flip(copy.root / name)
+    journal = copy.root / ".dlio" / "digests"
+    digest = digest_bytes((copy.root / name).read_bytes())
+    journal.write_text(re.sub(rf'(\["{name}", )"[^"]*"', rf'\1"{digest}"', journal.read_text()))
+
+
+@pytest.mark.parametrize("kind", ["large", "small"])
+def test_a_node_with_other_bytes_than_were_read_says_so(tmp_path: Path, kind: str) -> None:
     tree = make_tree(tmp_path / "shared" / "env", small=600)
     cluster, source = Cluster(tmp_path, "folder"), anything(tree).manifest
     cluster.run(tree, 2)
-    plan, copy = Plan(source, 1, 2), cluster.staged(source, 1)
-    name = next(file.name for number, file in enumerate(plan.listed) if not (file.digest or plan.owner(number)))
-    (copy.root / NAME).unlink()
-    journal = copy.root / ".dlio" / "digests"
-    journal.write_text(re.sub(rf'(\["{name}","xxh3-128:)....', r"\g<1>0000", journal.read_text()))
-    reports = cluster.run(tree, 2)
-    assert re.search(f"{name} has the digest .*, and node 0 .*read it from the source", reports["node1.1"]["error"])
+    plan = Plan(source, 0, 2)
+    wanted = [number for number, file in enumerate(plan.listed) if (file.name in plan.groups) == (kind == "small")]
+    one, owner = plan.listed[wanted[-1]].name, plan.owner(wanted[-1])
+    copy = cluster.staged(source, 1 - owner)
+    name = _plain([file.name for file in plan.groups.get(one, [plan.listed[wanted[-1]]])])
+    _changed(copy, name)
+    error = cluster.run(tree, 2)[f"node{1 - owner}.{1 - owner}"]["error"]
+    assert re.search(f"{one} has the digest .*, and node {owner} .*read it from the source", error)
     assert not (copy.root / NAME).exists() and not (copy.root / name).exists()
     cluster.run(tree, 2)
-    assert snapshot(cluster.staged(source, 1).path) == snapshot(tree)
+    assert snapshot(copy.path) == snapshot(tree)
 
 
 def test_what_an_earlier_run_received_is_compared_with_the_source(tmp_path: Path) -> None:
@@ -59,19 +76,19 @@ def test_what_an_earlier_run_received_is_compared_with_the_source(tmp_path: Path
     tree = make_tree(tmp_path / "shared" / "env", small=600)
     cluster, source = Cluster(tmp_path, "folder"), anything(tree).manifest
     cluster.run(tree, 2)
-    copy = cluster.staged(source, 1)
-    journal = copy.root / ".dlio" / "digests"
-    received = [json.loads(line)[0] for line in journal.read_text().splitlines() if line.endswith("true]")]
-    owned = [
-        file.name for number, file in enumerate(Plan(source, 1, 2).listed) if Plan(source, 1, 2).owner(number) == 0
-    ]
-    assert received and set(received) <= set(owned)
-    (copy.root / NAME).unlink()
-    name = received[0]
-    (copy.root / name).write_bytes(bytes((copy.root / name).stat().st_size))
-    journal.write_text(re.sub(r"(xxh3-128:)....(.*true)", r"\g<1>0000\2", journal.read_text(), count=1))
-    with pytest.raises(DigestError, match=r"has the digest xxh3-128:0000.*, and the source, has"):
-        dlio.stage(tree, tmp_path / "local" / "node1", strategy="replicate", topology=node(0, 1))
-    assert not (copy.root / NAME).exists() and not (copy.root / name).exists()
-    dlio.stage(tree, tmp_path / "local" / "node1", strategy="replicate", topology=node(0, 1))
-    assert snapshot(copy.path) == snapshot(tree)
+    plan = Plan(source, 0, 2)
+    for number in range(2):  # one of them receives the small files, and one the large ones
+        copy = cluster.staged(source, number)
+        journal = (copy.root / ".dlio" / "digests").read_text()
+        received = [json.loads(line)[0] for line in journal.splitlines() if line.endswith("true]")]
+        owned = [
+            plan.groups.get(file.name, [file]) for each, file in enumerate(plan.listed) if plan.owner(each) != number
+        ]
+        assert received and set(received) <= {file.name for group in owned for file in group}
+        _changed(copy, name := _plain(received))
+        where = tmp_path / "local" / f"node{number}"
+        with pytest.raises(DigestError, match=r"has the digest xxh3-128:.*, and the source, has"):
+            dlio.stage(tree, where, strategy="replicate", topology=node(0, 1))
+        assert not (copy.root / NAME).exists() and not (copy.root / name).exists()
+        dlio.stage(tree, where, strategy="replicate", topology=node(0, 1))
+        assert snapshot(copy.path) == snapshot(tree)

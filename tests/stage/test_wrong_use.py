@@ -24,7 +24,7 @@ WRONG: dict[str, tuple[Callable[[Manifest, Path], object], str]] = {
     ),
     "striping in the background": (
         lambda source, folder: ensure_agent(source.root, folder / "local", strategy="stripe"),
-        "stripe cannot run in the background: choose one of replicate, broadcast, partition",
+        "stripe cannot run in the background: choose one of broadcast, partition, replicate",
     ),
     "a file": (lambda source, folder: dlio.stage(source, written(folder)), "/file is a file: name a folder to stage"),
     "a folder below a file": (

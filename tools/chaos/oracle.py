@@ -97,7 +97,7 @@ def check_names(folder: Path, manifest: Manifest) -> None:
             if name in digests and digest_file(path) != digests[name]:
                 raise Violation(f"{path} has a final name, and not the content that the manifest tells")
     except OSError as error:
-        if error.errno == errno.ENOENT:  # it is being removed meanwhile
+        if error.errno == errno.ENOENT:  # another process removes it
             return
         raise
     wanted = {file.name for shard in here.shards_here for file in shard.files}

@@ -67,7 +67,7 @@ def _forge(choose: random.Random, copy: Path) -> None:
 
 
 def _put(choose: random.Random, path: Path, target: Path) -> None:
-    """Puts something at a path, in the place of what this user may remove there."""
+    """Puts something at a path, after removing what this user may remove there."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir() and not path.is_symlink():

@@ -122,7 +122,7 @@ def members(sessions: Container[int], mark: str = "") -> list[int]:
             state, _, _, session = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[:4]
             marked = bool(mark) and f"{MARK}={mark}".encode() in (folder / "environ").read_bytes().split(b"\0")
         except OSError:
-            continue  # it has ended meanwhile, or is another user's
+            continue  # it has ended by now, or is another user's
         if state not in "ZX" and (int(session) in sessions or marked):
             found.append(int(folder.name))
     return found

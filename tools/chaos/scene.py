@@ -51,7 +51,7 @@ class Scene:
         """Puts files around and below DEST that look like dlio's, and are not."""
         self.dest.mkdir()
         self.dest.chmod(0o1777)
-        self.sentinels = [self.folder / "beside", self.dest / "of-alice", self.dest / "dlio-of-root"]
+        self.sentinels = [self.folder / "neighbour", self.dest / "of-alice", self.dest / "dlio-of-root"]
         for folder, user in zip(self.sentinels, (0, ALICE, 0), strict=True):
             for name in ("1", "2", "precious.txt", "sub/3", "sub/.dlio/copy.json", ".claims/x/1", "manifest.jsonl"):
                 path = folder / name

@@ -50,7 +50,7 @@ def convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> list[n
 
 
 class Bottleneck(nn.Module):
-    """Convolutions 1x1, 3x3 and 1x1 beside a shortcut; the stride is that of the 3x3, as in version 1.5."""
+    """Convolutions 1x1, 3x3 and 1x1, added to a shortcut; the stride is that of the 3x3, as in version 1.5."""
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ class Training:
         say(f"validation: {sums[2]:.0f} images, top-1 {sums[0] / sums[2]:.2%}, top-5 {sums[1] / sums[2]:.2%}")
 
     def save(self) -> None:
-        """Writes the checkpoint, on rank 0; a job killed meanwhile leaves the one before."""
+        """Writes the checkpoint, on rank 0; a job killed while it writes leaves the one before."""
         if dist.get_rank() == 0:
             aside = self.options.checkpoint.with_suffix(".partial")
             torch.save({name: part.state_dict() for name, part in self.parts.items()}, aside)

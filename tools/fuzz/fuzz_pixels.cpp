@@ -13,7 +13,7 @@
 
 namespace {
 
-// Takes the bytes for pixels, and places those of the wished box in a larger picture, which stays as it was beside
+// Takes the bytes for pixels, and places those of the wished box in a larger picture, which stays as it was outside
 // them.
 void check_place(dlio::Bytes bytes, const std::uint8_t* wishes) {
   const std::size_t input_width = 1 + static_cast<std::uint32_t>(wish(wishes, 0)) % 60;

@@ -20,9 +20,11 @@ from tools.simulate.process import Process
 from tools.simulate.scheduler import MS, S, Scheduler
 from tools.simulate.source import Source
 from tools.simulate.storage import Storage
+from tools.simulate.watching import Watching
 from tools.simulate.world import Machine, SimulatedWorld
 
 SOURCE, MEET = "source", "meet"
+_PAUSES = (1 * MS, 100 * MS, 1 * S, 3 * S)  # until a process that has ended comes again
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +72,19 @@ class Cluster:
         )
         machines = [Machine(node, clock) for node, clock in enumerate(clocks)]
         self.world = SimulatedWorld(scheduler, self.network, self.storage, machines)
-        self.launcher = Launcher(self.world, lambda node: base / f"node{node}" / "tmp")
         self.data = DataSet(base / SOURCE, list(size.files))
-        self.source = Source(self.data, self.storage.disks[SOURCE])
-        self.oracle = Oracle(scheduler, self.data.contents, self.source)
-        self.storage.read[self.storage.disks[SOURCE]] = self.source.note_read
-        self.storage.named.append(self.oracle.named)
+        self.source = Source(scheduler, self.data, self.storage.disks[SOURCE])
+        self.oracle = Oracle(scheduler, self.data.contents, self.source, size.nodes)
+        tmp = lambda node: base / f"node{node}" / "tmp"  # noqa: E731
+        self.launcher = Launcher(self.world, tmp, self.oracle.causes.comes)
+        self.watching = Watching(scheduler, self.oracle)
+        self.gone: set[int] = set()  #: nodes that never come, or never come back
+        self.storage.listeners += [self.source.note, self.oracle.called]
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """Has the engine live in this cluster until the block ends."""
-        with world.installed(self.world), self.launcher.in_charge(), self.oracle.counting_memory():
+        with world.installed(self.world), self.launcher.in_charge(), self.watching.at_work():
             yield
 
     def dest(self, node: int) -> Path:
@@ -109,6 +113,13 @@ class Cluster:
         """Returns the processes that run."""
         return [process for process in self.scheduler.processes if not process.is_dead]
 
+    def may_lack(self, node: int) -> bool:
+        """Leaves a node out for good from now on, unless it is the last; returns whether it does."""
+        if len(self.gone | {node}) == self.size.nodes:
+            return False
+        self.gone.add(node)
+        return True
+
     def lose_power(self, node: int) -> None:
         """Takes a node's power: its processes are gone without a word, and its disk keeps what is durable."""
         self.scheduler.note("power", node)
@@ -133,7 +144,7 @@ class Actor:
         came: ns when it starts first.
         lives: how often it was started.
         failures: what it failed with.
-        is_done: it has done its work.
+        done_at: ns when it had done its work; -1 before.
         process: its latest.
     """
 
@@ -145,11 +156,21 @@ class Actor:
     came: int = 0
     lives: int = 0
     failures: list[str] = field(default_factory=list)
-    is_done: bool = False
+    done_at: int = -1
     process: Process | None = None
 
     def __str__(self) -> str:
         return f"{self.name} {self.local} of node {self.node}"
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has done its work."""
+        return self.done_at >= 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has done its work, or can do it no more."""
+        return self.is_done or self.node in self.cluster.gone
 
     def begin(self) -> None:
         """Has it start when it comes."""
@@ -157,13 +178,14 @@ class Actor:
 
     def start(self) -> None:
         """Starts its process, unless its node has no power."""
-        if self.is_done:
+        if self.is_over:
             return
         scheduler = self.cluster.scheduler
         if self.cluster.network.is_dark(self.node):
             scheduler.call_at(scheduler.now + 100 * MS, self.start)
             return
         self.lives += 1
+        self.cluster.oracle.causes.comes(self.node)
         self.process = process = self.cluster.world.process(self.node)
         process.environ = self.cluster.environ(self.node, self.local)
         process.at_death.append(self._again)
@@ -171,16 +193,17 @@ class Actor:
 
     def _again(self) -> None:
         if not self.is_done:
-            pause = Chance(self.cluster.scheduler.seed, f"{self} {self.lives}").between(1, 3000)
-            self.cluster.scheduler.call_at(self.cluster.scheduler.now + pause * MS, self.start)
+            pause = Chance(self.cluster.scheduler.seed, f"{self} {self.lives}").pick(_PAUSES)
+            self.cluster.scheduler.call_at(self.cluster.scheduler.now + pause, self.start)
 
     def _live(self) -> None:
         process = self.process
         assert process
         try:
             self.work(self)
-            self.is_done = True
+            self.done_at = self.cluster.scheduler.now
         except DlioError as error:
             self.failures.append(f"{type(error).__name__}: {error.text}")
             self.cluster.scheduler.note("fails", type(error).__name__)
+            self.cluster.oracle.failed(f"{self}: {self.failures[-1]}", self.node)
         process.kill()

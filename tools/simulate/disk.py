@@ -13,6 +13,7 @@ from pathlib import Path
 from tools.simulate.chance import Chance
 from tools.simulate.clock import Clock
 from tools.simulate.durable import PAGE_BYTES, Durable
+from tools.simulate.lagging import Lagging
 from tools.simulate.scheduler import MS, US, S, Scheduler
 
 READ, WRITE, SYNC, OPEN = "read", "write", "sync", "open"
@@ -29,8 +30,10 @@ FAULTS = {
     "flip": ((READ,), "one bit is wrong in each of AMOUNT reads"),
     "slow": ((READ, WRITE, SYNC), "every call takes AMOUNT times as long"),
     "hang": ((READ, WRITE, SYNC), "one call takes AMOUNT ms"),
+    "lag": ((OPEN,), "what another node has replaced is seen AMOUNT ms later"),
 }
 _ERRNOS = {"eio-read": errno.EIO, "eio-write": errno.EIO, "eio-sync": errno.EIO, "stale": errno.ESTALE}
+_SELDOM, _TAIL = 0.05, 20  # some calls take so much longer: what was asked for first may come last
 _ROOM = {"full": errno.ENOSPC, "quota": errno.EDQUOT}
 _UNKNOWN = 0.1  # probability that a folder is not in the cache
 
@@ -41,7 +44,7 @@ class Speed:
 
     Attributes:
         read, write: bytes a second, shared by all who use it.
-        latency: ns of a call; up to twice as much.
+        latency: ns of a call; up to twice as much, and now and then much more.
     """
 
     read: int = 8_000_000_000
@@ -70,7 +73,6 @@ class Disk:
     def __init__(
         self, scheduler: Scheduler, root: Path, clock: Clock, speed: Speed = LOCAL, *, keeps_track: bool = False
     ) -> None:
-        self.prefix = f"{root.resolve()}/"
         self.root, self.name, self._scheduler, self.speed = root.resolve(), root.name, scheduler, speed
         self._clock = clock
         self.durable = Durable(root) if keeps_track else None
@@ -80,6 +82,7 @@ class Disk:
         self.opens = self.counted = 0
         self._taken: set[tuple[int, int]] = set()  # pages, by inode, that count already
         self._left: dict[str, int] = {}
+        self._lagging = Lagging()
 
     def inject(self, kind: str, amount: int) -> None:
         """Begins a fault; see FAULTS."""
@@ -97,6 +100,7 @@ class Disk:
         """Ends all faults."""
         self._left.clear()
         self._room = None
+        self._lagging.clear()
 
     def lose_power(self) -> None:
         """Leaves on the disk what survives; no process of its node lives any more."""
@@ -121,6 +125,7 @@ class Disk:
     def wait(self, kind: str, count: int = 0) -> None:
         """Has the present task wait as long as a call takes; raises OSError if that is to fail."""
         took = self.speed.latency + self._chance.below(self.speed.latency + 1)
+        took *= _TAIL if self._chance.happens(_SELDOM) else 1
         count = count if self.counted in (0, count) else 0
         if not (self._left or count):
             self._scheduler.pause(took)
@@ -138,6 +143,20 @@ class Disk:
             if kind in FAULTS[name][0] and self._happens(name):
                 self.note(name)
                 raise OSError(number, os.strerror(number))
+
+    def replaces(self, path: str) -> None:
+        """Notes that the present task gives a name to another file next."""
+        if "lag" in self._left and (task := self._scheduler.current):
+            self._lagging.replaces(path, task.process.node, self._scheduler.now)
+
+    def opened(self, path: str) -> int | None:
+        """Returns a descriptor of the file that the present task sees at a path, if that is not the one there.
+
+        Raises:
+            FileNotFoundError: it does not see any yet.
+        """
+        lag, task = self._left.get("lag"), self._scheduler.current
+        return self._lagging.opened(path, task.process.node, self._scheduler.now - lag * MS) if lag and task else None
 
     def take_room(self, descriptor: int, offset: int, count: int) -> None:
         """Takes room for a write; raises OSError if none is left."""

@@ -199,11 +199,15 @@ class _Fate:
     """What survives one loss of power: all names and no data, all data and no names, or some of both."""
 
     def __init__(self, chance: Chance) -> None:
-        self._chance, self._kind = chance, chance.below(4)
+        self._chance, self._kind = chance, chance.below(6)
 
     def position(self, count: int) -> int:
         """Returns which of a file's names survives: the first is durable, the last is seen."""
         return (count - 1, 0)[self._kind] if self._kind < 2 else self._chance.below(count)
+
+    def keeps_folder(self) -> bool:
+        """Returns whether a folder whose name is not durable survives; mostly, or little else would be seen."""
+        return self._kind == 1 or (self._kind > 1 and self._chance.happens(0.875))
 
     def content(self, seen: bytes, durable: bytes | None) -> bytes:
         """Returns a file's content after the loss."""
@@ -227,7 +231,7 @@ def _kept_folders(folders: Mapping[str, int], durable: set[str], fate: _Fate) ->
     """Returns the folders that survive, each with all that are around it."""
     kept = [""]
     for path in sorted(folders):
-        if path.rpartition("/")[0] in kept and (path in durable or fate.position(2)):
+        if path.rpartition("/")[0] in kept and (path in durable or fate.keeps_folder()):
             kept.append(path)
     return kept[1:]
 

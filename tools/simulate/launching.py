@@ -33,7 +33,7 @@ from tools.simulate.world import SimulatedWorld
 
 agents = importlib.import_module("dlio.stage.engine.__main__")
 
-_START = (20 * MS, 400 * MS)  # until the process of an agent runs
+_START = (20 * MS, 100 * MS, 400 * MS)  # until the process of an agent runs; so some start at the same time
 
 
 class Environ(Mapping[str, str]):
@@ -62,13 +62,16 @@ class Launcher:
     Args:
         world: they live in.
         tmp: returns a node's /tmp.
+        comes: called with the node of each agent that starts.
 
     Attributes:
         started: the processes of all agents.
     """
 
-    def __init__(self, world: SimulatedWorld, tmp: Callable[[int], Path]) -> None:
-        self._world, self._tmp = world, tmp
+    def __init__(
+        self, world: SimulatedWorld, tmp: Callable[[int], Path], comes: Callable[[int], object] = lambda node: None
+    ) -> None:
+        self._world, self._tmp, self._comes = world, tmp, comes
         self._chance = Chance(world.scheduler.seed, "launching")
         self.started: list[Process] = []
 
@@ -117,7 +120,8 @@ class Launcher:
         return (said[0] if said else ""), ""
 
     def _work(self, text: str, say: Callable[[str], None], process: Process) -> None:
-        self._world.scheduler.pause(self._chance.between(*_START))
+        self._world.scheduler.pause(self._chance.pick(_START))
+        self._comes(process.node)
         try:
             agents.work(Task.from_json(text), say)
         except DlioError as error:

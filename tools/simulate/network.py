@@ -33,6 +33,7 @@ class Weather:
         window: bytes of a connection that are sent and not yet read.
         bandwidth: bytes a second of each node in each direction; 0 for no limit.
         pieces: probability that bytes come in several parts.
+        part: that a call that waits for all bytes returns some of them, as a signal has it do.
         reset: that a connection is broken off, when one of its ends sends or receives.
         refused: that an attempt to connect is refused though somebody listens.
         lost: that an attempt to connect gets lost, and is made again a second later.
@@ -42,6 +43,7 @@ class Weather:
     window: int = WINDOW
     bandwidth: int = 0
     pieces: float = 0.0
+    part: float = 0.0
     reset: float = 0.0
     refused: float = 0.0
     lost: float = 0.0

@@ -5,22 +5,21 @@ A promise that is broken is noted, and ends the schedule: the trace up to there 
 
 from __future__ import annotations
 
-import os
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from unittest import mock
 
-from dlio.dataset.manifest import NAME
+from dlio.dataset.manifest import NAME as MANIFEST
 from dlio.stage.copies.base_folder import CACHE, CONTROL, LEASES
-from dlio.stage.engine.writing import Buffers
-from dlio.stage.planning.flows import THREADS
-from tools.simulate.disk import Disk
+from dlio.stage.copies.folder import LIVE
+from dlio.stage.copies.live_folder import FILES
+from tools.simulate.causes import SPOILING, Causes
+from tools.simulate.disk import FAULTS, WRITE, Disk
 from tools.simulate.process import Process
-from tools.simulate.scheduler import S, Scheduler
+from tools.simulate.scheduler import MS, S, Scheduler
 from tools.simulate.source import Source
+from tools.simulate.storage import NAME, Call
 
 #: The promises, by their short names.
 PROMISES = {
@@ -29,8 +28,13 @@ PROMISES = {
     "whole-copy": "a copy with a manifest is whole, also after a loss of power",
     "kept-copy": "nothing of a finished copy is lost",
     "leased-copy": "a finished copy has the lease of its job",
-    "read-once": "the source is read once, and with faults only as often as docs/live.md says",
+    "read-once": "the source is read once, and again only where a fault has kept nodes from what others had read",
     "memory": "the memory for pieces of an agent is bounded",
+    "waking": "who waits for bytes goes on as soon as they are there",
+    "left-alone": "a node that does not answer is left alone for a while",
+    "share": "without a fault no node sends more than the others lack of its share",
+    "one-at-work": "one process at a time fills a copy",
+    "pace": "without a fault a job takes as long as its nodes take to start, and little more",
     "patience": "no loader waits for ever: it gets its bytes, or an error that says why",
     "no-error": "without a fault nobody gets an error",
     "end": "everybody ends within bounded time after the last fault",
@@ -39,9 +43,9 @@ PROMISES = {
 #: ns for which a call of a loader may wait: its agent restarted thrice, each of which may hang in the middle of an
 #: answer (20 s), and what the engine itself waits for before it gives up (30 s).
 PATIENCE = 150 * S
-_HELD = 6  # pieces that came too early (running_digest.py)
-MOST_BUFFERS = 2 * THREADS + _HELD + 1
-_NEEDED_AGAIN = {"kill": 1, "pieces": 0, "eager": 0, "day": 0, "leave": 0, "think": 0}  # by fault; all nodes by others
+#: ns of a whole job of some hundred kilobytes where nothing goes wrong: agents start within 400 ms, and who finds that
+#: another has not come looks again after 100 ms.
+PACE = 600 * MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,22 +67,33 @@ class Oracle:
         scheduler: of the schedule; halted when a promise is broken.
         contents: the right bytes of each file of the data set, by name.
         source: counts what is read.
+        num_nodes: of the job.
 
     Attributes:
+        causes: what has gone wrong.
         violations: what was broken.
         delivered_bytes: checked so far.
+        slowest: ns of the call of a loader that took longest.
         errors: that loaders got, in order.
-        may_be_wrong: whether faults come that only checksums notice.
-        may_lack_lease: whether disks fail: then a copy is used without a lease, and a warning says so.
     """
 
-    def __init__(self, scheduler: Scheduler, contents: Mapping[str, bytes], source: Source) -> None:
+    def __init__(self, scheduler: Scheduler, contents: Mapping[str, bytes], source: Source, num_nodes: int) -> None:
         self._scheduler, self._contents, self._source = scheduler, contents, source
+        self.causes = Causes(scheduler, num_nodes)
         self.violations: list[Violation] = []
-        self.delivered_bytes, self.errors = 0, list[str]()
-        self.may_be_wrong = self.may_lack_lease = False
-        self._buffers: defaultdict[Process | None, int] = defaultdict(int)
+        self.delivered_bytes, self.slowest, self.errors = 0, 0, list[str]()
+        self._writers: dict[str, dict[Process, None]] = {}
         self._published: dict[Path, frozenset[str]] = {}
+
+    @property
+    def may_be_wrong(self) -> bool:
+        """Whether something has happened that only checksums notice."""
+        return self.causes.has_been(SPOILING)
+
+    @property
+    def _may_lack_lease(self) -> bool:
+        """Whether disks have failed: then a copy is used without a lease, and a warning says so."""
+        return self.causes.has_been(("power", "gone", *(f"disk-{kind}" for kind in FAULTS)))
 
     def broken(self, promise: str, found: str) -> None:
         """Notes that a promise is broken, and ends the schedule."""
@@ -98,28 +113,57 @@ class Oracle:
             self.broken("right-bytes", f"{loader} got wrong bytes of {name} from {begin} on")
         return is_right
 
-    def failed(self, error: str, faults: Collection[str]) -> None:
-        """Notes an error that a loader or a command got, given the kinds of all faults that came."""
+    def failed(self, error: str, node: int) -> None:
+        """Notes an error that a loader or a command of a node got."""
         self.errors.append(error)
-        if not faults:
+        if self.causes.is_calm:
             self.broken("no-error", error)
+        self.causes.happened("failure", {node})
 
     @contextmanager
     def patience(self, loader: object) -> Iterator[None]:
         """Checks that a call of a loader returns in time; one that never returns is found by `end`."""
         began = self._scheduler.now
         yield
-        if self._scheduler.now - began > PATIENCE:
-            self.broken("patience", f"{loader} waited for {(self._scheduler.now - began) / S:.1f} s")
+        took = self._scheduler.now - began
+        self.slowest = max(self.slowest, took)
+        if took > PATIENCE:
+            self.broken("patience", f"{loader} waited for {took / S:.1f} s")
 
-    def named(self, disk: Disk, path: str) -> None:
-        """Checks a file that was given a name; called by `Storage`."""
-        name, found = path.rpartition("/")[2], disk.root / path
-        is_final = name in self._contents and CACHE in path.split("/") and CONTROL not in path.split("/")
-        if is_final:
+    def called(self, call: Call) -> None:
+        """Checks what a call leaves; called by `Storage`."""
+        if call.kind == NAME and not self._is_inside(call):
+            self._named(call.disk, call)
+        elif call.kind == WRITE and f"/{CONTROL}/{LIVE}/{FILES}/" in call.path:
+            self._filled(call)
+
+    def _filled(self, call: Call) -> None:
+        """Checks that whoever writes to a copy has not been followed by another process."""
+        task, copy = self._scheduler.current, f"{call.disk.name}/{call.path.partition(f'/{CONTROL}/')[0]}"
+        assert task
+        writers = self._writers.setdefault(copy, {})
+        if task.process in writers and task.process is not next(reversed(writers)):
+            self.broken("one-at-work", f"{task} writes to {copy}, and {next(reversed(writers))} does, too")
+        writers[task.process] = None
+
+    @staticmethod
+    def _is_inside(call: Call) -> bool:
+        """Returns whether a path is not of a copy's files, but of what dlio keeps in it."""
+        parts = call.path.split("/")
+        return CACHE not in parts or CONTROL in parts
+
+    def _named(self, disk: Disk, call: Call) -> None:
+        name, found = call.name, disk.root / call.path
+        if name in self._contents:
             self._scheduler.note("named", disk.name, name)
-        if is_final and found.read_bytes() != self._contents[name]:
-            self.broken("proved-name", f"{path} on {disk.name} is not what its digest says")
+            if found.read_bytes() != self._contents[name]:
+                self.broken("proved-name", f"{call.path} on {disk.name} is not what its digest says")
+        elif name == MANIFEST:
+            self._check_lease(found.parent)
+
+    def _check_lease(self, copy: Path) -> None:
+        if not self._may_lack_lease and not list((copy.parent / LEASES).glob(f"{copy.name}@*")):
+            self.broken("leased-copy", f"{copy.name} is finished, and no lease is on it")
 
     def check_copies(self, disk: Disk) -> None:
         """Checks all copies on a disk: after a loss of power, and in the end."""
@@ -133,78 +177,51 @@ class Oracle:
             if there[name].read_bytes() != self._contents[name]:
                 self.broken("proved-name", f"{there[name].relative_to(disk.root)} on {disk.name}")
         lacking = self._published.get(copy, frozenset(self._contents)) - there.keys()
-        if NAME in there and lacking and not copy.name.count("."):
+        if MANIFEST in there and lacking and not copy.name.count("."):
             self.broken("whole-copy", f"{disk.name} has the manifest of a copy, and lacks {sorted(lacking)[0]}")
-        if copy in self._published and (NAME not in there or lacking):
-            self.broken("kept-copy", f"{disk.name} had a finished copy, and lacks {sorted(lacking)[:1] or NAME}")
+        if copy in self._published and (MANIFEST not in there or lacking):
+            self.broken("kept-copy", f"{disk.name} had a finished copy, and lacks {sorted(lacking)[:1] or MANIFEST}")
 
     def published(self, copy: Path, names: frozenset[str]) -> None:
         """Notes that a copy is finished, as a command or an agent reports; nothing of it may be lost from now on."""
         self._published[copy] = names
         self._scheduler.note("finished", copy.name)
-        if not self.may_lack_lease and not list((copy.parent / LEASES).glob(f"{copy.name}@*")):
-            self.broken("leased-copy", f"{copy.name} is finished, and no lease is on it")
+        self._check_lease(copy)
 
-    def removed(self, copy: Path) -> None:
-        """Notes that a user has removed a copy."""
-        self._published.pop(copy, None)
-
-    @contextmanager
-    def counting_memory(self) -> Iterator[None]:
-        """Counts the memory for pieces of each process until the block ends."""
-        take, give_back = Buffers.take, Buffers.give_back
-
-        def counted_take(buffers: Buffers) -> memoryview:
-            process = self._scheduler.current and self._scheduler.current.process
-            self._buffers[process] += 1
-            if self._buffers[process] > MOST_BUFFERS:
-                self.broken("memory", f"{process} uses {self._buffers[process]} pieces of memory")
-            return take(buffers)
-
-        def counted_back(buffers: Buffers, buffer: memoryview) -> None:
-            self._buffers[self._scheduler.current and self._scheduler.current.process] -= 1
-            give_back(buffers, buffer)
-
-        with mock.patch.object(Buffers, "take", counted_take), mock.patch.object(Buffers, "give_back", counted_back):
-            yield
-
-    def check_reads(self, faults: Sequence[str], num_nodes: int, *, is_shared: bool = True) -> None:
-        """Checks how often the source was read.
+    def check_reads(self, *, is_shared: bool = True) -> None:
+        """Checks that nothing was read from the source again without a cause.
 
         Args:
-            faults: the kinds of all that came.
-            num_nodes: of the job.
             is_shared: whether nodes pass files to each other, or each reads the source for itself.
         """
-        times, name, block = self._source.most_read()
-        if times > (most := most_reads(faults, num_nodes) * (1 if is_shared else num_nodes)):
-            self.broken(
-                "read-once", f"block {block} of {name} was read {times} times, at most {most} with these faults"
-            )
+        for (name, block), reads in sorted(self._source.reads.items()):
+            for number, read in enumerate(reads):
+                before = [each for each in reads[:number] if is_shared or each.node == read.node]
+                if before and not self.causes.excuses(read, before):
+                    self.broken(
+                        "read-once",
+                        f"node {read.node} read block {block} of {name} at {read.at / S:.6f} s without a cause; "
+                        f"before: {', '.join(f'node {each.node} at {each.at / S:.6f} s' for each in before)}",
+                    )
+                    return
+
+    def check_pace(self, done_at: int) -> None:
+        """Checks, where nothing went wrong and nothing is slow, that everybody was soon done, and waited little."""
+        if self.causes.is_calm and (done_at > PACE or self.slowest > PACE):
+            self.broken("pace", f"{done_at / S:.3f} s, and {self.slowest / S:.3f} s for a call of a loader")
 
     def end(self, waiting: Sequence[object], last_fault: int) -> None:
-        """Checks, at the end of a schedule, that everybody has ended."""
+        """Checks, at the end of a schedule, that everybody has ended.
+
+        Args:
+            waiting: those who have not.
+            last_fault: when it came, in ns.
+        """
         if waiting:
             who = ", ".join(map(str, waiting[:4]))
             self.broken("end", f"{(self._scheduler.now - last_fault) / S:.0f} s after the last fault wait still: {who}")
 
-    def check_crashes(self, is_expected: Callable[[BaseException], bool]) -> None:
-        """Checks that no thread of the engine has ended by an exception that nobody expects."""
+    def check_crashes(self) -> None:
+        """Checks that no thread of the engine has ended by an exception."""
         for task in self._scheduler.failed:
-            if task.error is not None and not is_expected(task.error):
-                self.broken("no-crash", f"{task} ended by {type(task.error).__name__}: {task.error}")
-
-
-def most_reads(faults: Sequence[str], num_nodes: int) -> int:
-    """Returns how often a block of the source may be read, given the kinds of all faults that came.
-
-    Without a fault once. With each fault that ends or delays a node, the next owner reads what that one had not passed
-    on, and so may the first when it is back. What cuts ways, so that nodes see different nodes as lost, may have each
-    of them read it once; and so may what damages, fills or breaks the disk or source that others would have it from.
-    """
-    return 1 + sum(_NEEDED_AGAIN.get(kind, num_nodes) for kind in faults)
-
-
-def copy_of(dest: Path, content: str) -> Path:
-    """Returns the folder of a copy of a data set."""
-    return Path(os.fspath(dest), CACHE, content)
+            self.broken("no-crash", f"{task} ended by {type(task.error).__name__}: {task.error}")

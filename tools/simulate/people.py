@@ -72,8 +72,7 @@ class Staging:
         meeting = Meeting(place, actor.node, cluster.size.nodes) if place else None
         if self.introduction and not place:
             job = replace(job, topology=replace(job.topology, node_rank=0, num_nodes=1))
-        plan = chosen.plan(job)
-        outcome = complete(job, plan, chosen.copy_name(job), meeting)
+        plan, outcome = chosen.plan(job), complete(job, chosen, meeting)
         root = outcome.manifest.root
         cluster.oracle.published(root, frozenset(file.name for file in plan.wanted))
         for file in plan.wanted:
@@ -97,11 +96,13 @@ class Loading:
         strategy: of the agent.
         share: the part of the files that it reads before it leaves, from 0 to 1.
         think: returns the seconds that it takes between two files.
+        epochs: how often it reads them.
     """
 
     strategy: str
     share: float
     think: Callable[[], float]
+    epochs: int = 1
 
     def __call__(self, actor: Actor) -> None:
         """Reads, and compares."""
@@ -113,7 +114,8 @@ class Loading:
         shards = chance.shuffled(range(len(cluster.data.manifest.shards)))
         if filling:
             filling.expect(shards)
-        for shard in shards[: max(1, round(self.share * len(shards)))]:
+        read = shards[: max(1, round(self.share * len(shards)))]
+        for shard in read * self.epochs:
             for file in cluster.data.manifest.shards[shard].files:
                 cluster.world.sleep(self.think())
                 with cluster.oracle.patience(actor):
@@ -135,7 +137,7 @@ def _read(actor: Actor, root: Path, filling: LiveFilling | None, file: File, cha
 
 
 def _read_range(actor: Actor, file: File, begin: int, count: int, read: Callable[[int, int], bytes]) -> None:
-    """Reads a range; once more, and afresh, if it is wrong, as readers do whose checksums are.
+    """Reads a range; once more, from the source, if it is wrong, as readers do whose checksums are.
 
     Raises:
         CorruptRecordError: it is wrong again.
@@ -143,7 +145,7 @@ def _read_range(actor: Actor, file: File, begin: int, count: int, read: Callable
     oracle, found = actor.cluster.oracle, read(begin, count)
     if not oracle.delivered(actor, file.name, begin, begin + count, found):
         actor.cluster.scheduler.note("afresh", file.name, begin, count)
-        with arrivals.afresh():
+        with arrivals.from_source():
             found = read(begin, count)
         if not oracle.delivered(actor, file.name, begin, begin + count, found):
             raise CorruptRecordError(f"{file.name} is wrong twice from {begin} on")

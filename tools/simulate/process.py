@@ -64,6 +64,7 @@ class Process:
         self.began = scheduler.now  #: ns, its start time
         self.environ: dict[str, str] = {}
         self.is_dead = self.is_stopped = False
+        self.ended = 0  #: ns, if it is dead
         self.tasks: list[Task] = []  #: referenced until the schedule ends, or the greenlets would be ended properly
         self.held: list[tuple[Task, int]] = []  #: those that would have run while it is stopped
         self.at_death: list[Callable[[], object]] = []  #: what the system does then: closes its sockets
@@ -74,7 +75,7 @@ class Process:
     def kill(self) -> None:
         """Ends it at once, as SIGKILL does; from one of its own tasks this does not return."""
         if not self.is_dead:
-            self.is_dead = True
+            self.is_dead, self.ended = True, self._scheduler.now
             self._scheduler.note("kill", self)
             for call in self.at_death:
                 call()

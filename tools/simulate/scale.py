@@ -3,7 +3,7 @@
 The very engine stages a data set by broadcast on many nodes, without faults or with some, and what was asked of the
 source, the links, the disks and the meeting folder is counted. A shard is one span. Its bytes, and all rates, are a
 hundred thousandth of what they stand for, and what else is read and sent takes no bandwidth: so the times are those of
-the whole, and memory holds it.
+the whole, and memory holds it. A span comes as a whole, so it has to take less time than a node has patience (10 s).
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from dlio.io.sizes import parse_size
 from dlio.stage.planning.cost import Machine
 from tools.simulate.chance import Chance
 from tools.simulate.cluster import MEET, SOURCE, Actor, Cluster, Size
-from tools.simulate.disk import Disk, Speed
+from tools.simulate.disk import Speed
 from tools.simulate.launching import TraceLog
 from tools.simulate.network import Weather
 from tools.simulate.people import Staging
 from tools.simulate.scenario import catch_logs, pieces_of
 from tools.simulate.scheduler import MS, S, Scheduler
+from tools.simulate.storage import NAME, Call
 
 PART = 100_000  #: bytes that a simulated one stands for
 _STEP = 1 * S
@@ -97,12 +98,12 @@ class _Watch:
         self._scheduler = cluster.scheduler
         self.first: dict[str, int] = {}
         self.last: dict[str, int] = {}
-        cluster.storage.named.append(self._named)
+        cluster.storage.listeners.append(self._called)
 
-    def _named(self, disk: Disk, path: str) -> None:
-        if path.endswith(".bin"):
-            self.first.setdefault(disk.name, self._scheduler.now)
-            self.last[disk.name] = self._scheduler.now
+    def _called(self, call: Call) -> None:
+        if call.kind == NAME and call.name.endswith(".bin"):
+            self.first.setdefault(call.disk.name, self._scheduler.now)
+            self.last[call.disk.name] = self._scheduler.now
 
 
 def simulated(job: Job, base: Path) -> Found:

@@ -58,8 +58,6 @@ class SimSocket:
         self.out, self.into = out, into
         out.source, into.target = self, self
 
-    # What comes in.
-
     @property
     def is_readable(self) -> bool:
         """Whether `recv` or `accept` returns at once."""
@@ -137,6 +135,8 @@ class SimSocket:
             raise failure(errno.ENOTCONN)
         is_peek = bool(flags & socket.MSG_PEEK)
         is_all = self._timeout is None and flags & socket.MSG_WAITALL and not is_peek
+        if is_all and self._network.chance.happens(self._network.weather.part):
+            is_all, wanted = False, self._network.chance.between(1, wanted)
         deadline, found = self._deadline(), 0
         while wanted:
             found += (taken := self._unread.take(target[found:wanted], is_peek=is_peek))

@@ -6,10 +6,13 @@ All nodes share its rate, and each read is counted by blocks. It can be slow, fa
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import defaultdict
 
+from tools.simulate.causes import Read
 from tools.simulate.data_set import DataSet
-from tools.simulate.disk import Disk
+from tools.simulate.disk import READ, Disk
+from tools.simulate.scheduler import Scheduler
+from tools.simulate.storage import Call
 
 COUNTED_BYTES = 16 << 10  # of a block whose reads are counted
 
@@ -21,35 +24,30 @@ class Source:
     """The source's faults, and what was read of it.
 
     Args:
+        scheduler: has the time, and runs who reads.
         data: the data set.
         disk: that it lies on.
 
     Attributes:
         bytes_read: so far.
+        reads: of each block, by the file's name and its number there, in order.
     """
 
-    def __init__(self, data: DataSet, disk: Disk) -> None:
-        self._data, self._disk = data, disk
-        self._reads = Counter[tuple[str, int]]()
+    def __init__(self, scheduler: Scheduler, data: DataSet, disk: Disk) -> None:
+        self._scheduler, self._data, self._disk = scheduler, data, disk
+        self.reads: defaultdict[tuple[str, int], list[Read]] = defaultdict(list)
         self._spoilt: dict[str, int] = {}
         self.bytes_read = 0
 
-    def note_read(self, name: str, offset: int, count: int) -> None:
+    def note(self, call: Call) -> None:
         """Counts a read; called by `Storage`."""
-        if name in self._data.contents:
-            self.bytes_read += count
-            for block in range(offset // COUNTED_BYTES, -(-(offset + count) // COUNTED_BYTES)):
-                self._reads[name, block] += 1
-
-    @property
-    def total_bytes(self) -> int:
-        """The size of the data set."""
-        return self._data.manifest.num_bytes
-
-    def most_read(self) -> tuple[int, str, int]:
-        """Returns how often the block was read that was read most, its file, and its number there."""
-        (name, block), times = max(self._reads.items(), key=lambda item: (item[1], item[0]), default=(("", 0), 0))
-        return times, name, block
+        if call.kind != READ or call.disk is not self._disk or call.name not in self._data.contents:
+            return
+        task = self._scheduler.current
+        assert task
+        self.bytes_read += call.end - call.begin
+        for block in range(-(-call.begin // COUNTED_BYTES), -(-call.end // COUNTED_BYTES)):  # a short read goes on
+            self.reads[call.name, block].append(Read(self._scheduler.now, task.process))
 
     def spoil(self, kind: str, number: int) -> None:
         """Begins a fault of SPOILT with one of the files."""

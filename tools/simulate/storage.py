@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,31 @@ from tools.simulate.clock import EPOCH, Clock
 from tools.simulate.disk import LOCAL, OPEN, READ, SYNC, WRITE, Disk, Speed
 from tools.simulate.scheduler import Scheduler
 
-#: Called with a file's name, and the range that was read.
-Read = Callable[[str, int, int], None]
-#: Called with the disk, and the path below its root that a file was renamed to.
-Named = Callable[[Disk, str], None]
+NAME = "name"
 _SPAN = EPOCH // 100  # four months: no clock is as wrong, and the real time is years later
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call that a task has made.
+
+    Attributes:
+        kind: READ, WRITE, SYNC or NAME.
+        disk: where.
+        path: of the file below the disk's root; of a rename, the new one.
+        begin, end: the range that was read or written.
+    """
+
+    kind: str
+    disk: Disk
+    path: str
+    begin: int = 0
+    end: int = 0
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition("/")[2]
 
 
 class Storage:
@@ -32,14 +53,12 @@ class Storage:
 
     Attributes:
         disks: by the names of their folders in `base`.
-        read: called for each read of a disk.
-        named: called for each rename.
+        listeners: called after each READ, WRITE, SYNC and NAME (a rename).
     """
 
     def __init__(self, scheduler: Scheduler, base: Path) -> None:
         self.disks: dict[str, Disk] = {}
-        self.read, self.named = dict[Disk, Read](), list[Named]()
-        self._opened: dict[int, tuple[int, Disk]] = {}  # by descriptor: the file's inode, and its disk
+        self.listeners: list[Callable[[Call], object]] = []
         self._scheduler, self._base = scheduler, f"{base.resolve()}/"
 
     def add(self, name: str, clock: Clock, speed: Speed = LOCAL, *, keeps_track: bool = False) -> Disk:
@@ -51,16 +70,17 @@ class Storage:
 
     def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         """As `os.open`; never past the page cache, which is not simulated."""
-        disk = self._at(path, dir_fd)
+        disk = self._of(whole := _whole(path, dir_fd))
         if flags & os.O_DIRECTORY:
             disk.enter()
         else:
             disk.opens += 1
             disk.wait(OPEN)
+        if not flags & (os.O_WRONLY | os.O_RDWR) and (seen := disk.opened(whole)) is not None:
+            return seen
         descriptor = os.open(path, flags & ~os.O_DIRECT, mode, dir_fd=dir_fd)
         if flags & (os.O_CREAT | os.O_TRUNC):
             os.utime(descriptor, ns=disk.times())
-        self._opened[descriptor] = os.fstat(descriptor).st_ino, disk
         return descriptor
 
     def pread(self, descriptor: int, count: int, offset: int) -> bytes:
@@ -70,19 +90,19 @@ class Storage:
 
     def preadv(self, descriptor: int, buffers: Sequence[Any], offset: int) -> int:
         """As `os.preadv`."""
-        disk = self._disk(descriptor)
+        path = _path(descriptor)
+        disk = self._of(path)
         first = memoryview(buffers[0])
         asked = disk.part(len(first))
         disk.wait(READ, asked)
         count = os.preadv(descriptor, [first[:asked]], offset)
         disk.spoil(first[:count])
-        if disk in self.read:
-            self.read[disk](_path(descriptor).rpartition("/")[2], offset, count)
+        self._tell(READ, disk, path, offset, count)
         return count
 
     def pwrite(self, descriptor: int, data: Any, offset: int) -> int:
         """As `os.pwrite`; what is written may be seen before this returns."""
-        disk = self._disk(descriptor)
+        disk = self._of(path := _path(descriptor))
         data = memoryview(data).cast("B")
         part = data[: disk.part(len(data))]
         disk.take_room(descriptor, offset, len(part))
@@ -93,11 +113,17 @@ class Storage:
         os.utime(descriptor, ns=disk.times())
         if disk.durable:
             disk.durable.written(descriptor, offset, count)
+        self._tell(WRITE, disk, path, offset, count)
         return count
+
+    def _tell(self, kind: str, disk: Disk, path: str, begin: int = 0, count: int = 0) -> None:
+        call = Call(kind, disk, path[len(self._base) + len(disk.name) + 1 :], begin, begin + count)
+        for listener in self.listeners:
+            listener(call)
 
     def fsync(self, descriptor: int) -> None:
         """As `os.fsync`."""
-        disk = self._disk(descriptor)
+        disk = self._of(path := _path(descriptor))
         try:
             disk.wait(SYNC)
         except OSError:
@@ -106,6 +132,7 @@ class Storage:
             raise
         if disk.durable:
             disk.durable.synced(descriptor)
+        self._tell(SYNC, disk, path)
 
     def replace(
         self, source: Any, target: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
@@ -115,9 +142,9 @@ class Storage:
         disk.wait(OPEN)
         if disk.durable and not stat.S_ISDIR(os.stat(source, dir_fd=src_dir_fd, follow_symlinks=False).st_mode):
             disk.durable.replaces(_whole(source, src_dir_fd), _whole(target, dst_dir_fd))
+        disk.replaces(_whole(target, dst_dir_fd))
         os.replace(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
-        for listener in self.named:
-            listener(disk, _whole(target, dst_dir_fd).removeprefix(disk.prefix))
+        self._tell(NAME, disk, _whole(target, dst_dir_fd))
 
     def touch(self, path: Any, *, dir_fd: int | None = None) -> None:
         """Has a file bear the present time of its disk."""
@@ -131,13 +158,7 @@ class Storage:
         return (status.st_mtime_ns if is_virtual else EPOCH + self._scheduler.now) / 1e9
 
     def _at(self, path: Any, dir_fd: int | None) -> Disk:
-        text = os.fspath(path)
-        return self._of(text) if dir_fd is None or text.startswith("/") else self._disk(dir_fd)
-
-    def _disk(self, descriptor: int) -> Disk:
-        """Returns the disk of an open file; its number may have been another one's."""
-        inode, disk = self._opened.get(descriptor, (0, None))
-        return disk if disk and os.fstat(descriptor).st_ino == inode else self._of(_path(descriptor))
+        return self._of(_whole(path, dir_fd))
 
     def _of(self, path: str) -> Disk:
         """Returns the disk that a path is on."""

@@ -53,22 +53,29 @@ class SimulatedWorld:
 
     Attributes:
         scheduler, network, storage, machines: as the arguments.
+        reuse: probability that a process gets the id of one that is dead.
     """
 
     def __init__(self, scheduler: Scheduler, network: Network, storage: Storage, machines: Sequence[Machine]) -> None:
         self.scheduler, self.network, self.storage, self.machines = scheduler, network, storage, machines
         self._chance = Chance(scheduler.seed, "secrets")
-        self._lives = 0
+        self._lives, self.reuse = 0, 0.0
 
-    def process(self, node: int, pid: int | None = None) -> Process:
-        """Returns a new process of a node, by default with an id that was never used there."""
+    def process(self, node: int) -> Process:
+        """Returns a new process of a node."""
         machine = self.machines[node]
-        pid = _FIRST_PID + len(machine.processes) if pid is None else pid
+        pid = self._pid_of_the_dead(machine) or _FIRST_PID + len(machine.processes)
         boot = f"{node:08x}-0000-4000-8000-{machine.boots:012x}"
         self._lives += 1
         process = self.scheduler.process(node, pid, boot, f"node{node}", self._lives)
         machine.processes.append(process)
         return process
+
+    def _pid_of_the_dead(self, machine: Machine) -> int | None:
+        """Returns the id of a process of a machine that has ended, if it is used again."""
+        now = self.scheduler.now // _TICK
+        dead = [each.pid for each in machine.processes if not machine.living(each.pid) and each.began // _TICK < now]
+        return dead[-1] if dead and self._chance.happens(self.reuse) else None
 
     def _process(self) -> Process:
         scheduler = self.scheduler

@@ -9,18 +9,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+README = ROOT / "README.md"  # the site has a home page of its own, docs/index.md
 LINK = re.compile(r"(?<=\]\()([^)#\s]+)")
 _LANGUAGES = {".py": "python", ".yaml": "yaml", ".yml": "yaml", ".toml": "toml", "": "bash", ".sh": "bash"}
 
 
 def linked_pages() -> dict[str, str]:
     """Returns the Markdown of each page that is made of a file outside docs/, by the page's path in the site."""
-    pages, waiting = {}, [ROOT / "README.md", *DOCS.rglob("*.md")]
+    pages, waiting = {}, [README, *DOCS.rglob("*.md")]
     seen = set(waiting)
     while waiting:
         source = waiting.pop()
         text = _markdown(source)
-        if not source.is_relative_to(DOCS):
+        if not source.is_relative_to(DOCS) and source != README:
             pages[place(source)] = rewritten(text, source)
         new = {target for _, target in _targets(text, source) if not target.is_relative_to(DOCS)} - seen
         seen |= new
@@ -32,7 +33,7 @@ def place(source: Path) -> str:
     """Returns where a file of the repository lies in the site."""
     if source.is_relative_to(DOCS):
         return str(source.relative_to(DOCS))
-    if source == ROOT / "README.md":
+    if source == README:
         return "index.md"
     path = Path("repository", source.relative_to(ROOT))
     return str(path if path.suffix == ".md" else path.with_name(path.name + ".md"))
@@ -56,8 +57,6 @@ def _targets(text: str, source: Path) -> Iterator[tuple[str, Path]]:
 
 def _markdown(source: Path) -> str:
     text = source.read_text()
-    if source == ROOT / "README.md":
-        return f"---\nhide: [navigation]\n---\n{text}"
     if source.suffix == ".md":
         return text
     return f"# {source.name}\n\n~~~~{_LANGUAGES.get(source.suffix, 'text')}\n{text.rstrip()}\n~~~~\n"

@@ -1,7 +1,7 @@
 """Writes the tables of docs/performance.md from `benchmarks/results/`: `python -m tools.site.performance`.
 
 A table stands between `<!-- table FILE: TITLE -->` and `<!-- end of table -->`; FILE is a result without its suffix, or
-several results, whose rows follow one another.
+several results, whose rows follow one another. `(columns 1 2 5)` behind the title leaves out the others.
 """
 
 from __future__ import annotations
@@ -14,17 +14,28 @@ from benchmarks.results import Result, Table
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "performance.md"
 RESULTS = ROOT / "benchmarks" / "results"
-MARKED = re.compile(r"<!-- table ([^:\n]+): (.*?) -->\n.*?\n<!-- end of table -->", re.DOTALL)
+MARKED = re.compile(
+    r"<!-- table ([^:\n]+): (.*?)(?: \(columns ([ 0-9]+)\))? -->\n.*?\n<!-- end of table -->", re.DOTALL
+)
 
 
 def filled(page: str) -> str:
     """Returns a page with all its marked tables as the results have them."""
 
     def made(mark: re.Match[str]) -> str:
-        table = _table(mark[1].split(), mark[2]).markdown()
-        return f"<!-- table {mark[1]}: {mark[2]} -->\n\n{table}\n\n<!-- end of table -->"
+        head = mark[0].partition("\n")[0]
+        table = _chosen(_table(mark[1].split(), mark[2]), mark[3])
+        return f"{head}\n\n{table.markdown()}\n\n<!-- end of table -->"
 
     return MARKED.sub(made, page)
+
+
+def _chosen(table: Table, columns: str | None) -> Table:
+    """Returns some columns of a table, numbered from 1; all if None."""
+    if columns is None:
+        return table
+    head, *rows = ([cells[int(number) - 1] for number in columns.split()] for cells in (table.head, *table.rows))
+    return Table(table.title, head, rows)
 
 
 def _table(names: list[str], title: str) -> Table:

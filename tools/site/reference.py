@@ -119,7 +119,7 @@ def formats_page() -> str:
     parts = [
         "# Formats, byte by byte\n\nA container holds records; a payload is what a record holds. TFRecord, RecordIO "
         "and LMDB hold the payload that their own tools expect of an image with a label, and `tf.train.Example` for "
-        "other schemas. Beside each shard lies a [table of its samples](#sample-table).",
+        "other schemas. Next to each shard lies a [table of its samples](#sample-table).",
         "## Containers",
         *(_documented(f"dlio.formats.{name}", name) for name in sorted(formats.names(), key="tfrecord".__ne__)),
         *(_documented(f"dlio.formats.readonly.{name}", name) for name in formats.read_only_names()),

@@ -1,19 +1,23 @@
-"""Makes `benchmarks/results/summary-2026-11.json` from other results: `python -m tools.site.summary`.
+"""Makes `benchmarks/results/summary-2026-11-24.json` from other results: `python -m tools.site.summary`.
 
-The first table of docs/performance.md. Its lines come from the tables of loaders and packing. Those of benchmarks whose
-runs were not kept as files stand in `stated-2026-11.json`, as the page stated them.
+The first table of docs/performance.md: each line is computed from tables that a benchmark printed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from benchmarks.results import Result, Table
 from tools.site.performance import RESULTS
 
-LOADERS, PACKING, STATED, SUMMARY = (f"{name}-2026-11" for name in ("loaders", "pack", "stated", "summary"))
-RATE, CPU, FIRST, MEMORY = "images/s", "CPU us an image", "first batch, s", "memory, MB"
+DATE = "2026-11-24"
+FROM = ("loaders", "pack", "slow_pack", "stage", "squashfs")
+CPU, MEMORY = "CPU us an image", "memory, MB"
+JPEG = "JPEGs of 92 KB, RandomResizedCrop(224) and flip"
+PNG = "PNGs of 32 x 32, RandomResizedCrop(32) and flip"
+STORED = "Records of 92 KB as they are stored, shuffled"
+Tables = dict[str, Table]
+Line = list[str]
 
 
 def number(text: str) -> float:
@@ -21,75 +25,99 @@ def number(text: str) -> float:
     return float(text.split()[0].replace(",", ""))
 
 
-def shown(least: float, most: float, digits: int) -> str:
-    """Returns a range, or the number that it is."""
-    low, high = f"{least:,.{digits}f}", f"{most:,.{digits}f}"
+def shown(values: Sequence[float], digits: int) -> str:
+    """Returns the range of values, or the number that it is."""
+    low, high = (f"{value:,.{digits}f}" for value in (min(values), max(values)))
     return low if low == high else f"{low} to {high}"
 
 
 def column(table: Table, name: str) -> dict[str, float]:
-    """Returns the numbers of a column by the way that they are of."""
+    """Returns the numbers of a column by the first cell of their rows; empty cells are left out."""
     at = table.head.index(name)
-    return {row[0]: number(row[at]) for row in table.rows}
+    return {row[0]: number(row[at]) for row in table.rows if row[at]}
 
 
 def peers(values: dict[str, float]) -> dict[str, float]:
-    """Returns the values of other loaders than dlio's."""
-    return {way: value for way, value in values.items() if not way.startswith("dlio")}
+    """Returns the values of other loaders than dlio's, without bare loops."""
+    return {way: value for way, value in values.items() if not way.startswith(("dlio", "bare"))}
 
 
-def of_loaders(jpeg: Table, png: Table) -> list[list[str]]:
+def of_loaders(tables: Tables) -> list[Line]:
     """Returns the lines on loaders."""
-    rate, cpu, first, memory = (column(jpeg, name) for name in (RATE, CPU, FIRST, MEMORY))
-    small = column(png, RATE)
-    best, best_small = (max(peers(values).items(), key=lambda item: item[1]) for values in (rate, small))
-    milliseconds = {way: f"{value / 1e3:.2f} ms" for way, value in cpu.items()}
-    least = min(peers(cpu).values())
+    cpu, memory = (column(tables[JPEG], name) for name in (CPU, MEMORY))
+    small, stored = (column(tables[title], CPU) for title in (PNG, STORED))
+
+    def compared(title: str, values: dict[str, float], unit: float, name: str) -> Line:
+        best = min(peers(values), key=values.__getitem__)
+        return [
+            f"CPU time of {title}",
+            f"{values['dlio'] / unit:.2f} {name}",
+            f"{best}: {values[best] / unit:.2f} {name}",
+        ]
+
+    jpeg = compared("a JPEG of 92 KB, cropped to 224", cpu, 1e3, "ms")
+    jpeg[1] += "".join(f"; {way} {cpu[f'dlio, {way}'] / 1e3:.2f} ms" for way in ("crop-ready", "decode-ready"))
     return [
-        [
-            "JPEGs of 92 KB, cropped to 224, images a second on 2 cores",
-            f"{rate['dlio']:,.0f}; crop-ready {rate['dlio, crop-ready']:,.0f}",
-            f"best peer ({best[0]}): {best[1]:,.0f}",
-        ],
-        [
-            "CPU time of such an image",
-            f"{milliseconds['dlio']}; crop-ready {milliseconds['dlio, crop-ready']}",
-            f"{least / 1e3:.2f} ms",
-        ],
-        [
-            "PNGs of 32 x 32, images a second",
-            f"{small['dlio']:,.0f}",
-            f"best peer ({best_small[0]}): {best_small[1]:,.0f}",
-        ],
-        ["time to the first batch of 256", f"{first['dlio']:.2f} s", f"{_around(peers(first), 2)} s"],
-        ["memory of a loader's process", f"{memory['dlio']:.0f} MB", f"{_around(peers(memory), 0)} MB"],
+        jpeg,
+        compared("a PNG of 32 x 32, cropped", small, 1, "us"),
+        compared("a stored record of 92 KB, shuffled", stored, 1, "us"),
+        ["memory of a loader's processes", f"{memory['dlio']:.0f} MB", f"{shown([*peers(memory).values()], 0)} MB"],
     ]
 
 
-def of_packing(table: Table) -> list[list[str]]:
-    """Returns the lines on packing; the first row is that of `tar cf`, and the columns come twice."""
+def of_packing(tables: Tables) -> list[Line]:
+    """Returns the lines on packing."""
     lines = []
-    for name, at in (("JPEGs of 92 KB, two workers", 1), ("PNGs of 1.8 KB", 4)):
-        rates, ratios = ([number(row[at + more]) for row in table.rows[1:]] for more in (0, 2))
-        tar, peer = shown(min(rates), max(rates), 2), shown(min(ratios), max(ratios), 1)
-        lines.append([f"packing {name}", f"{tar} times `tar cf`", f"{peer} times the formats' own packers"])
+    for name, what in (("big", "a JPEG of 92 KB"), ("small", "a PNG of 1.8 KB")):
+        cpu = column(tables[f"Packing: {name}"], CPU)
+        ours, others = ([cpu[way] for way in cpu if way.startswith(kind)] for kind in ("dlio", "peer"))
+        compared = f"the formats' own packers: {shown(others, 0)} us; `tar cf`: {cpu['tar']:.0f} us"
+        lines.append([f"CPU time of packing {what}, in six formats", f"{shown(ours, 0)} us", compared])
     return lines
 
 
-def _around(values: dict[str, float], digits: int) -> str:
-    return shown(min(values.values()), max(values.values()), digits)
+def of_slow_pack(table: Table) -> Line:
+    """Returns the line on packing from slow storage."""
+    ours, tar = (column(table, name)["5"] for name in ("dlio", "tar"))
+    return ["packing files where each request takes 5 ms", f"{ours:,.0f} a second", f"`tar`: {tar:,.0f}"]
+
+
+def of_staging(table: Table) -> list[Line]:
+    """Returns the lines on staging."""
+    found = {row[0].partition(" (")[0]: number(row[1]) for row in table.rows}
+    local, slow = found["local: cp / stage"], found["5 ms latency: cp / stage"]
+    again = found["second stage of 10,000 files, core ms"]
+    return [
+        ["staging on local storage, with digests", f"{local:.2f} times as fast", "`cp` and `sync`"],
+        ["staging where each request takes 5 ms", f"{slow:.0f} times as fast", "`cp` and `sync`"],
+        [
+            "broadcast to 4 nodes behind one slow source",
+            f"{found['4 nodes: reading all / broadcast']:.1f} times as fast",
+            "4 nodes that each read all",
+        ],
+        ["CPU time of a second stage of 10,000 one-file shards", f"{again:.0f} ms", ""],
+    ]
+
+
+def of_squashfs(tables: Tables) -> Line:
+    """Returns the line on loading from an image."""
+    big, small = (column(tables[f"Loading from an image: {name}"], "x dlio's CPU time") for name in ("big", "small"))
+    mine = f"1/{big['squashfuse_ll']:.0f} of the CPU time; small files 1/{small['squashfuse_ll']:.0f}"
+    return ["reading the files of a SquashFS image", mine, "through squashfuse_ll"]
 
 
 def summary() -> Result:
-    """Returns the table with its lines, computed and stated."""
-    loaders, packing, stated = (Result.read(RESULTS / f"{name}.json") for name in (LOADERS, PACKING, STATED))
-    rows: Sequence[list[str]] = [*of_loaders(*loaders.tables), *of_packing(*packing.tables), *stated.tables[0].rows]
-    table = Table("What to expect", stated.tables[0].head, list(rows))
-    made = {"made": f"from {LOADERS}, {PACKING} and {STATED}"}
-    return replace(stated, name="summary", machine=made, tables=[table])
+    """Returns the table with its lines."""
+    results = {name: Result.read(RESULTS / f"{name}-{DATE}.json") for name in FROM}
+    loaders, packing, slow, stage, image = ({table.title: table for table in results[name].tables} for name in FROM)
+    lines = [*of_loaders(loaders), *of_packing(packing), of_slow_pack(*slow.values()), *of_staging(*stage.values())]
+    table = Table("What to expect", ["you ask", "dlio", "compared with"], [*lines, of_squashfs(image)])
+    loads = [each for result in results.values() for each in result.machine["load"]]
+    made = {"made": f"from {', '.join(f'{name}-{DATE}' for name in FROM)}", "load": [min(loads), max(loads)]}
+    return Result("summary", DATE, [], made, [table], [])
 
 
 if __name__ == "__main__":
-    path = RESULTS / f"{SUMMARY}.json"
+    path = RESULTS / f"summary-{DATE}.json"
     path.unlink(missing_ok=True)
     summary().write(RESULTS)

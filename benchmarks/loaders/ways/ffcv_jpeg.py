@@ -1,4 +1,4 @@
-"""FFCV with JPEGs in its file; it encodes images anew, here at the quality of most of the originals."""
+"""FFCV with JPEGs in its file; it re-encodes images, here at the quality of most of the originals."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ TASKS = ("raw-sequential", "raw-shuffled")
 
 
 def prepare(images: Path, out: Path) -> None:
-    """Writes the images one after the other, and their bounds beside."""
+    """Writes the images one after the other, and their bounds next to them."""
     bounds = [0]
     with (out / "records").open("wb") as records:
         for path, _ in images_below(images):

@@ -11,7 +11,9 @@ import numpy as np
 from dlio.dataset.bulk.row_checksums import Crcs
 from dlio.io.random_access import Numbers, RandomAccessFile, Take, read_ranges
 
-_RUN_BYTES = 512 << 10  # by one call of the core, into one piece of memory
+#: Of arrays in bytes, for the instructions that work on several numbers.
+ALIGNMENT = 64
+_RUN_BYTES = 1 << 20  # by one call of the core, into one piece of memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,7 @@ class ValueRanges:
         sizes: bytes of each; int64 of shape (n,).
         before: a running CRC-32C before each; uint32 of shape (n,), which reading extends.
         after: what it must be after the value; uint32 of shape (n,).
+        are_arrays: whether they are numbers, which the caller may change.
     """
 
     file: RandomAccessFile
@@ -31,9 +34,10 @@ class ValueRanges:
     sizes: Numbers
     before: Crcs
     after: Crcs
+    are_arrays: bool = False
 
 
-#: Values as read-only views, and the rows of those that are wrong.
+#: Values as views, which are read-only unless they are arrays, and the rows of those that are wrong.
 Values = tuple[list[memoryview], list[int]]
 
 
@@ -41,7 +45,8 @@ def read_values(ranges: Sequence[ValueRanges], take: Take) -> Iterator[Values]:
     """Yields the values of each of `ranges`.
 
     Args:
-        ranges: of one file or of several. A call of the core for all of them takes a part of the time of one for each.
+        ranges: of one file or of several, of one field. A call of the core for all takes a part of the time of one for
+            each.
         take: allocates the memory to read into.
 
     Raises:
@@ -55,15 +60,17 @@ def read_values(ranges: Sequence[ValueRanges], take: Take) -> Iterator[Values]:
     crcs, after = (np.concatenate([getattr(each, name) for each in ranges]) for name in ("before", "after"))
     values: list[memoryview] = []
     wrong = np.zeros(len(sizes), np.bool_)
-    ends = sizes.cumsum()
-    begins = ends - sizes
+    are_arrays = ranges[0].are_arrays
+    room = -(-sizes // ALIGNMENT) * ALIGNMENT if are_arrays else sizes
+    ends = room.cumsum()
+    begins = ends - room
     for some in _runs(ends):
-        places, stops = begins[some] - begins[some.start], ends[some] - begins[some.start]
-        memory = take(int(stops[-1]))
+        places = begins[some] - begins[some.start]
+        memory = take(int(ends[some.stop - 1] - begins[some.start]))
         counts = read_ranges(files, which[some], offsets[some], sizes[some], memory, places, crcs[some])
         wrong[some] = counts != sizes[some]
-        data = memory.toreadonly()
-        values += [data[begin:end] for begin, end in zip(places.tolist(), stops.tolist(), strict=True)]
+        data = memory if are_arrays else memory.toreadonly()
+        values += [data[begin:end] for begin, end in zip(places.tolist(), (places + sizes[some]).tolist(), strict=True)]
     wrong |= crcs != after
     bounds = [0, *np.cumsum(lengths).tolist()]
     any_wrong = wrong.any()

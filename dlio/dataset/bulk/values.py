@@ -1,18 +1,19 @@
 """Reads the values of one large field of many records at once, by offset, and compares each with its checksum.
 
-Small numbers are not parsed: the table beside the shard has those of each sample, and a checksum over all its values.
+Small numbers are not parsed: the table next to the shard has those of each sample, and a checksum over all its values.
 The checksum that a sample's one large value must have follows from these.
 """
 
 from __future__ import annotations
 
 from itertools import chain
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
 from dlio import native
-from dlio.dataset.bulk.ranges import ValueRanges, read_values
+from dlio.dataset.bulk.ranges import ALIGNMENT, ValueRanges, read_values
 from dlio.dataset.bulk.row_checksums import Crcs, Rows, retract
 from dlio.dataset.sample_group import Pieces
 from dlio.dataset.sample_table import NUMBER_BYTES, SampleTable, columns
@@ -22,19 +23,27 @@ from dlio.io.random_access import Numbers, OutRows, Take, read_ranges, take_fres
 
 _SEARCHED_BYTES = 512  # enough for the part of an Example before its image, with a key of up to 300 bytes
 _POOLED_BYTES = 1 << 20  # a view of a pool holds several MB
-_ALIGNMENT = 64  # bytes; of arrays, for the instructions that work on several numbers
+_SOUGHT_BYTES = 1 << 20  # a value from here on is searched before it is read, and so read where it stays
 _UNSEARCHED, _UNKNOWN = -1, -2  # in place of an offset
 
 
 def large_field(schema: Schema) -> str | None:
-    """Returns the one field that the table does not keep, if it is of bytes or an array of one shape; else None."""
+    """Returns the one field that the table does not keep, if it is of bytes or an array; else None."""
     kept = columns(schema)
     others = [name for name in schema if name not in kept]
     return others[0] if len(others) == 1 and _is_bulk(schema[others[0]]) else None
 
 
 def _is_bulk(kind: Field) -> bool:
-    return kind.is_fixed or str(kind) == "bytes"
+    return kind.is_number or str(kind) == "bytes"
+
+
+def _are_of(kind: Field, shapes: Numbers, sizes: Numbers) -> npt.NDArray[np.bool_]:
+    """Returns which shapes a field may have, and arrays of these sizes in bytes; bool of shape (n,)."""
+    dims = [-1 if dim is None else dim for dim in kind.shape]
+    fits = ((shapes >= 0) & ((shapes == dims) | (np.array(dims) < 0))).all(axis=1)
+    counts = shapes.prod(axis=1, dtype=np.float64)  # exact for what a file can hold, and never a wrong small number
+    return np.asarray(fits & (counts * kind.stored_dtype.itemsize == sizes))
 
 
 def open_values(reader: Reader, table: SampleTable, schema: Schema) -> BulkValues | None:
@@ -50,18 +59,30 @@ def open_values(reader: Reader, table: SampleTable, schema: Schema) -> BulkValue
     kind, kept = schema[name], columns(schema)
     small = [table.field(other)[:1].nbytes if kind.shape else NUMBER_BYTES for other, kind in kept.items()]
     sizes = table.num_bytes * 0 + kind.fixed_bytes if kind.is_fixed else table.num_bytes - sum(small)
+    shapes, told = None, sizes
+    if kind.is_number and not kind.is_fixed:
+        if (shapes := table.shapes(name)) is None:
+            return None
+        told, sizes = shapes, np.where(_are_of(kind, shapes, sizes), sizes, -1)
     spans = reader.spans(name, sizes)
-    return None if spans is None else BulkValues(name, kind, spans, sizes, *_wanted(table, schema, name, sizes))
+    return None if spans is None else BulkValues(name, kind, spans, sizes, *_wanted(table, schema, name, told), shapes)
 
 
-def _wanted(table: SampleTable, schema: Schema, name: str, sizes: Numbers) -> tuple[Crcs, Crcs]:
-    """Returns each sample's running checksums before and after its value of field `name`; see `dataset.checksum`."""
+def _wanted(table: SampleTable, schema: Schema, name: str, told: Numbers) -> tuple[Crcs, Crcs]:
+    """Returns each sample's running checksums before and after its value of field `name`; see `dataset.checksum`.
+
+    Args:
+        table: of the samples.
+        schema: their fields.
+        name: the field.
+        told: the sizes of its values, or their shapes, with which the checksum of a sample ends if they vary.
+    """
     names = list(schema)
     at = names.index(name)
-    before = np.zeros(len(sizes), dtype=np.uint32)
+    before = np.zeros(len(told), dtype=np.uint32)
     for other in names[:at]:
         Pieces.rows(_rows(table.field(other))).extend(before)
-    after = table.crcs if schema[name].is_fixed else retract(table.crcs, _rows(sizes))
+    after = table.crcs if schema[name].is_fixed else retract(table.crcs, _rows(told))
     for other in reversed(names[at + 1 :]):
         after = retract(after, _rows(table.field(other)))
     return before, after
@@ -74,10 +95,10 @@ def _rows(numbers: Array) -> Rows:
 
 
 def _empty_rows(count: int, size: int, take: Take) -> npt.NDArray[np.uint8]:
-    """Returns memory of shape (count, size) that begins at a multiple of `_ALIGNMENT`."""
-    num_bytes = count * size + _ALIGNMENT
+    """Returns memory of shape (count, size) that begins at a multiple of `ALIGNMENT`."""
+    num_bytes = count * size + ALIGNMENT
     memory = np.empty(num_bytes, np.uint8) if num_bytes < _POOLED_BYTES else np.frombuffer(take(num_bytes), np.uint8)
-    skipped = -memory.ctypes.data % _ALIGNMENT
+    skipped = -memory.ctypes.data % ALIGNMENT
     return memory[skipped : skipped + count * size].reshape(count, size)
 
 
@@ -96,6 +117,7 @@ class BulkValues:
         sizes: Numbers,
         before: Crcs,
         after: Crcs,
+        shapes: Numbers | None = None,
     ) -> None:
         self.name = name
         self._kind = kind
@@ -103,6 +125,7 @@ class BulkValues:
         self._sizes = sizes
         self._before = before if before.any() else None
         self._after = after
+        self._shapes = shapes
         if spans.marker:
             self._offsets = np.full(len(sizes), _UNSEARCHED, dtype=np.int64)
         else:
@@ -110,10 +133,10 @@ class BulkValues:
 
     def read(
         self, records: Numbers, take: Take = take_fresh, out: OutRows | None = None
-    ) -> tuple[list[memoryview] | Array | OutRows, list[int]]:
+    ) -> tuple[list[memoryview] | list[Array] | Array | OutRows, list[int]]:
         """Returns the values of `records`, and the rows of those that are wrong here and need `Reader.read`.
 
-        Arrays come as one array of shape (n, *shape), or to `out`, where that is as fast.
+        Arrays of one shape come as one array of shape (n, *shape), or to `out`, where that is as fast.
 
         Args:
             records: increasing; int64 of shape (n,).
@@ -127,20 +150,44 @@ class BulkValues:
             if (offsets := self._known(records)) is not None:
                 return self._rows(records, offsets, take, out)
         elif (ranges := self.ranges(records)) is not None:
-            return next(read_values([ranges], take))
+            return self.made(records, *next(read_values([ranges], take)))
         return self._searched(records, take)
 
+    def made(
+        self, records: Numbers, values: list[memoryview], wrong: list[int]
+    ) -> tuple[list[memoryview] | list[Array], list[int]]:
+        """Returns what `read` returns, given values of which not all have one shape, and the rows of wrong ones."""
+        if self._shapes is None:
+            return values, wrong
+        shapes = map(tuple, self._shapes[records].tolist())
+        return [self._of_shape(value, shape) for value, shape in zip(values, shapes, strict=True)], wrong
+
+    def _of_shape(self, value: memoryview, shape: tuple[int, ...]) -> Array:
+        """Returns a value as an array, in its memory if it can be; an empty one if it was not found."""
+        stored = self._kind.stored_dtype
+        if len(value) != prod(shape) * stored.itemsize:
+            return np.empty(0, self._kind.dtype)
+        array = np.frombuffer(value, stored).reshape(shape).astype(self._kind.dtype, copy=False)
+        return array if array.flags.writeable and array.flags.aligned else array.copy()
+
     def ranges(self, records: Numbers) -> ValueRanges | None:
-        """Returns where the values of `records` are; None if they are arrays, arriving, or have to be searched."""
+        """Returns where the values of `records` are; None if all have one shape, arrive, or must be searched."""
         if self._kind.is_fixed or self._spans.file.is_arriving or (offsets := self._known(records)) is None:
             return None
         before, after = self._crcs_before(records), self._after[records]
-        return ValueRanges(self._spans.file, offsets, self._sizes[records], before, after)
+        return ValueRanges(self._spans.file, offsets, self._sizes[records], before, after, self._shapes is not None)
 
     def _known(self, records: Numbers) -> Numbers | None:
-        """Returns the offsets of values; None if some are not known."""
+        """Returns the offsets of values, searching large ones; None if some are not known."""
         offsets = self._offsets[records]
-        return None if offsets.min(initial=0) < 0 else offsets
+        if offsets.min(initial=0) >= 0:
+            return offsets
+        sought = (offsets == _UNSEARCHED) & (self._sizes[records] >= _SOUGHT_BYTES)
+        if not sought.any() or self._spans.file.is_arriving:
+            return None
+        self._search(records[sought])
+        offsets = self._offsets[records]
+        return None if offsets.min() < 0 else offsets
 
     def _crcs_before(self, records: Numbers) -> Crcs:
         return np.zeros(len(records), np.uint32) if self._before is None else self._before[records]
@@ -148,7 +195,7 @@ class BulkValues:
     def _rows(
         self, records: Numbers, offsets: Numbers, take: Take, out: OutRows | None
     ) -> tuple[Array | OutRows, list[int]]:
-        """Returns `read` of arrays at known places, each read to its row."""
+        """Returns `read` of arrays of one shape at known places, each read to its row."""
         size, order = self._kind.fixed_bytes, self._spans.order
         direct = out if order is None else None
         memory = _empty_rows(len(records), size, take) if direct is None else direct.memory
@@ -167,7 +214,7 @@ class BulkValues:
         wrong = ((crcs != self._after[records]) | (counts != sizes)).nonzero()[0].tolist()
         return self._shaped(memory) if out is None else out, wrong
 
-    def _searched(self, records: Numbers, take: Take) -> tuple[list[memoryview] | Array, list[int]]:
+    def _searched(self, records: Numbers, take: Take) -> tuple[list[memoryview] | list[Array] | Array, list[int]]:
         """Returns `read` of values as they come: some are searched, in records that are read as a whole."""
         whole = self._unsearched(records)
         starts = np.where(whole, self._spans.starts[records], self._offsets[records])
@@ -178,8 +225,8 @@ class BulkValues:
         rows = zip(read, records.tolist(), whole.tolist(), strict=True)
         values = [self._search_in(data, record) if is_whole else data for data, record, is_whole in rows]
         crcs = np.fromiter(map(native.crc32c, values, self._crcs_before(records).tolist()), np.uint32, len(values))
-        wrong = (crcs != self._after[records]) | (self._offsets[records] < 0)
-        return self._as_array(values) if self._kind.is_fixed else values, np.flatnonzero(wrong).tolist()
+        wrong = np.flatnonzero((crcs != self._after[records]) | (self._offsets[records] < 0)).tolist()
+        return (self._as_array(values), wrong) if self._kind.is_fixed else self.made(records, values, wrong)
 
     def _as_array(self, values: list[memoryview]) -> Array:
         """Returns values as an array; rows of values that were not found are zero."""

@@ -30,7 +30,7 @@ from dlio.io.files import storage_errors
 from dlio.io.random_access import Numbers, read_whole
 
 SUFFIX = ".list"
-FOLDER = "files"  # the link, beside the list, to the folder of the files
+FOLDER = "files"  # the link, next to the list, to the folder of the files
 MOST_BYTES = (1 << 31) - 1  # of a file: it is read into memory as a whole
 _MAGIC = b"dlio files 1\n"
 _OF_EVERY_LIST = 4
@@ -187,7 +187,7 @@ class FileList:
 
 
 def _advice(folder: Path) -> str:
-    """Returns what to do where a file is gone from `folder`."""
+    """Returns what to do where a file is missing in `folder`."""
     if folder.is_dir():
         return "bring it back, or index again"
     where = f" to {folder.readlink()} leads nowhere" if folder.is_symlink() else ", to the folder of the files, is lost"

@@ -97,7 +97,7 @@ class SampleOffsets:
 
 
 def read_offsets(file: RandomAccessFile) -> SampleOffsets:
-    """Returns the offsets of a tar's samples, from the index beside it, or by a scan.
+    """Returns the offsets of a tar's samples, from the index next to it, or by a scan.
 
     Raises:
         CorruptRecordError: the index does not match the tar, or the tar is damaged.

@@ -1,7 +1,7 @@
 """Text indexes of shards: their paths, and lines of whole numbers as TFRecord's and RecordIO's tools write them.
 
-A shard's index is `NAME.idx` beside it. If other tools have not written it, `dlio index` writes one of the same form as
-`.dlio-index/NAME.SUFFIX.idx`, which patterns such as `train-*` do not match.
+A shard's index is `NAME.idx` next to it. If other tools have not written it, `dlio index` writes one of the same form
+as `.dlio-index/NAME.SUFFIX.idx`, which patterns such as `train-*` do not match.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _is_anew = ContextVar("_is_anew", default=False)
 
 
 def index_paths(records: Path) -> tuple[Path, Path]:
-    """Returns the two possible paths of a shard's index: beside it, and hidden.
+    """Returns the two possible paths of a shard's index: next to it, and hidden.
 
     The number of `train.tfrecord-00000-of-00008` does not count as a suffix.
     """

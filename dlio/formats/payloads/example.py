@@ -7,7 +7,7 @@ the image's header. Any other schema uses its own field names:
     bytes, str        bytes_list    whole numbers and bool                        int64_list
     float16, float32  float_list    float64, uint64, arrays of 8 or 16 bits       bytes_list, raw little-endian
 
-Arrays are stored flat in row-major order, with `NAME/shape` beside them where a dimension varies; `tf.io.decode_raw`
+Arrays are stored flat in row-major order, with `NAME/shape` next to them where a dimension varies; `tf.io.decode_raw`
 reads raw ones. The sample's key is `__key__`. Features are sorted, so equal samples give equal bytes. Any array is read
 from a list of numbers, too.
 

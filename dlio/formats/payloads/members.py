@@ -25,6 +25,7 @@ import numpy as np
 
 from dlio.dataset.schema import Field, Fields, Sample, Schema, Value
 from dlio.formats.payloads import npy
+from dlio.io.random_access import Numbers
 
 Contents = dict[bytes, bytes]  # of files, by extension
 Files = Mapping[str, memoryview]
@@ -92,9 +93,9 @@ def _array_files(name: str, dtype: str, value: object) -> Contents:
     return {f"{name}.npy".encode(): npy.encode(np.asarray(value, dtype=dtype))}
 
 
-def header_bytes(kind: Field) -> int:
-    """Returns how many bytes come before the value in the file of a field of bytes or of arrays of one shape."""
-    return len(npy.encode(np.empty(kind.fixed_shape, kind.dtype))) - kind.fixed_bytes if kind.is_number else 0
+def gaps(kind: Field, num_bytes: Numbers, sizes: Numbers) -> Numbers:
+    """Returns how many bytes come before the values in the files of a field of bytes or arrays: all are int64, (n,)."""
+    return num_bytes - sizes if kind.is_number else sizes * 0
 
 
 def _is_class(name: str, schema: Schema) -> bool:

@@ -1,6 +1,6 @@
 """Message classes of `tf.train.Example` and Caffe's `Datum`, built by protobuf from their definitions.
 
-They live in a pool of their own, so that TensorFlow's and Caffe's classes of the same names can be loaded beside them.
+They live in a pool of their own, so that TensorFlow's and Caffe's classes of the same names can be loaded next to them.
 """
 
 from __future__ import annotations

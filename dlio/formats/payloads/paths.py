@@ -123,7 +123,7 @@ class Paths:
         return path in self._files or path in self._folders
 
     def add(self, path: bytes) -> None:
-        """Adds a path; raises ValueError if it is there, or a file and a folder would have one name."""
+        """Adds a path; raises ValueError if it exists, or a file and a folder would have one name."""
         if path in self._files:
             raise ValueError(f"another sample has the file {_text(path)!r} too")
         if path in self._folders:

@@ -1,8 +1,11 @@
 """ArrayRecord: files of records as Grain and TFDS keep them, through the package array-record, read only.
 
 A record holds a `tf.train.Example`, as `payloads.example` reads it. The library finds a record by its number and checks
-its hash; it unpacks records in groups, and so records that are read in order come from it in batches. It is not made
-for hostile files: what it unpacks is not bounded by the file's size.
+its hash; it unpacks records in groups, and keeps the group while records are read in order. It is not made for hostile
+files: what it unpacks is not bounded by the file's size.
+
+The library has a pool of 64 threads in each process. A fork has none of them, only the pool's locks as they were; and a
+range of several groups is read by the pool, whatever the options say. So no call here asks for more than one group.
 """
 
 from __future__ import annotations
@@ -20,8 +23,7 @@ from dlio.io.random_access import RandomAccessFile
 
 SUFFIX = ".array_record"
 MAGIC = bytes.fromhex("83af70d10d884a3f")
-_BATCH = 32  # records that are read ahead, once two in a row were asked for
-_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"  # no threads: readers are opened in forked processes
+_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"  # records in order: one group, in the calling thread
 
 
 def refuses(schema: Schema) -> str | None:
@@ -48,31 +50,41 @@ class Records:
         with closing(RandomAccessFile(path)) as file:  # so that an unreadable file is not reported as damaged
             if file.is_arriving:
                 raise StorageError(f"{path}: its package reads whole files only: copy it to a folder, by dlio stage")
+        self._library = self._open()
+        self._count = int(self._library.num_records())
+        self._lock = threading.Lock()
+        self._next = 0
+
+    def _open(self) -> Any:
         try:
             from array_record.python.array_record_module import ArrayRecordReader
         except ImportError as error:
             raise missing_package("array-record", "arrayrecord", "ArrayRecord") from error
-        with _reading(path):
-            self._library: Any = ArrayRecordReader(str(path), _OPTIONS)
-            if not self._library.ok():
-                self._library.close()  # raises what it has found; else the file would seem to have no records
-            self._count = int(self._library.num_records())
-        self._lock = threading.Lock()
-        self._batch: list[bytes] = []
-        self._first = 0
+        with _reading(self._path):
+            library = ArrayRecordReader(str(self._path), _OPTIONS)
+            if not library.ok():
+                library.close()  # raises what it has found; else the file would seem to have no records
+            return library
 
     def __len__(self) -> int:
         return self._count
 
     def __call__(self, index: int) -> bytes:
         """Returns a record; raises CorruptRecordError."""
-        with self._lock:
-            if not self._first <= index < self._first + len(self._batch):
-                is_next = index == self._first + len(self._batch)
-                with _reading(self._path, index):
-                    self._batch = self._library.read(index, min(index + (_BATCH if is_next else 1), self._count))
-                self._first = index
-            return self._batch[index - self._first]
+        with self._lock, _reading(self._path, index):
+            in_order = index == self._next
+            self._next = index + 1
+            data: bytes
+            if not in_order:
+                [data] = self._library.read(index, index + 1)  # lets other threads run
+                return data
+            try:
+                self._library.seek(index)
+                data = self._library.read()
+            except RuntimeError:
+                self._library = self._open()  # after damage it reads nothing more
+                raise
+            return data
 
     def close(self) -> None:
         """Closes the file; may be called twice."""

@@ -36,7 +36,7 @@ def lies_apart(path: Path) -> bool:
 
 
 class Reader:
-    """Reads the samples of a group by number; thread-safe, opened anew in every process."""
+    """Reads the samples of a group by number; thread-safe, opened again in every process."""
 
     def __init__(self, path: Path, schema: Schema) -> None:
         self._schema, self._image = schema, large_field(schema)

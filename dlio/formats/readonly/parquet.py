@@ -94,7 +94,9 @@ class Reader:
         return b"".join(" ".join(map(str, line)).encode() + b"\n" for line in lines)
 
     def spans(self, name: str, sizes: Numbers) -> Spans | None:
-        """Returns the offsets of the images of a field."""
+        """Returns the offsets of the images of a field, None of another."""
+        if name not in self._images:
+            return None
         starts, num_bytes = self._extents[:, self._images.index(name)].T
         return Spans(self._file, starts, starts + num_bytes, sizes * 0)
 

@@ -120,7 +120,7 @@ def host() -> str:
 
 
 def start_time(pid: int) -> int | None:
-    """Returns when a process started, in clock ticks since boot; None if it is gone, exiting, or a zombie."""
+    """Returns when a process started, in clock ticks since boot; None if it has ended, exits, or is a zombie."""
     return _world.start_time(pid)
 
 
@@ -155,7 +155,7 @@ def limit(peer: Socket, seconds: float) -> None:
 
 
 def keep_alive(peer: Socket) -> None:
-    """Sends small frames of a TCP connection at once, and notices one whose other end is gone."""
+    """Sends small frames of a TCP connection at once, and notices one whose other end has ended."""
     _world.keep_alive(peer)
 
 

@@ -64,7 +64,7 @@ class System:
             raise LauncherError(f"{source}: cannot read the boot id that identifies this node: {reason}") from error
 
     def start_time(self, pid: int) -> int | None:
-        """Returns when a process started, in clock ticks since boot; None if it is gone, exiting, or a zombie."""
+        """Returns when a process started, in clock ticks since boot; None if it has ended, exits, or is a zombie."""
         try:
             status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
         except OSError:
@@ -115,7 +115,7 @@ class System:
             peer.setsockopt(socket.SOL_SOCKET, option, timeval)
 
     def keep_alive(self, peer: Socket) -> None:
-        """Sends small frames of a TCP connection at once, and notices one whose other end is gone."""
+        """Sends small frames of a TCP connection at once, and notices one whose other end has ended."""
         import socket
 
         assert isinstance(peer, socket.socket)

@@ -60,7 +60,7 @@ class BackupAndResume(keras.callbacks.Callback):  # type: ignore[misc]
         try:
             self.model.load_weights(weights)
         except OSError as error:
-            raise UsageError(f"{weights} cannot be read: {error}; remove {self._folder} to begin anew") from error
+            raise UsageError(f"{weights} cannot be read: {error}; remove {self._folder} to start again") from error
         self._data.load_state_dict(saved["state"])
         self.model._initial_epoch = self._data.epoch  # as Keras' BackupAndRestore does
 
@@ -110,5 +110,5 @@ class BackupAndResume(keras.callbacks.Callback):  # type: ignore[misc]
             saved = json.loads(read_regular(path, _LIMIT))
             weights, state = str(saved["weights"]), dict(saved["state"])
         except (ValueError, TypeError, KeyError) as error:
-            raise UsageError(f"{path} is no backup: {error}; remove it to begin anew") from error
+            raise UsageError(f"{path} is no backup: {error}; remove it to start again") from error
         return {"weights": Path(weights).name, "state": state}

@@ -109,7 +109,7 @@ class Strip:
     def take(self, num_bytes: int) -> memoryview:
         """Returns the next `num_bytes`, with arbitrary content. More than a piece gets memory of its own."""
         if num_bytes > PIECE_BYTES:
-            return np.empty(num_bytes, np.uint8).view(_Hashable).data
+            return _aligned(np.empty(num_bytes + _ALIGNMENT, np.uint8)).view(_Hashable).data
         with self._lock:
             if num_bytes > len(self._rest):
                 self._rest = self._memory.empty((PIECE_BYTES,), np.uint8).view(_Hashable).data

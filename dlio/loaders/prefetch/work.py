@@ -32,7 +32,7 @@ class Work(Generic[T_co]):
         item: the result, which the parts fill.
         parts: independent pieces of the work, called once each, by any thread.
         about: describes a part by its number, for errors.
-        hint: lets the system prefetch what the parts will read. Called once, by a thread of its own, before or beside
+        hint: lets the system prefetch what the parts will read. Called once, by a thread of its own, before or during
             the parts. Its errors are dropped, since the parts meet them too.
         reads: the reads of the parts, in their order. They may be made ahead of the parts.
     """

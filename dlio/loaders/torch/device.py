@@ -12,9 +12,9 @@ import torch
 from torch.utils.data._utils.pin_memory import pin_memory as pinned
 
 from dlio.errors import UsageError
-from dlio.loaders.prefetch.ahead import ahead
+from dlio.loaders.prefetch.look_ahead import look_ahead
 
-_AHEAD = 2  # batches on the device beside the one in use
+_AHEAD = 2  # batches on the device in addition to the one in use
 
 
 def checked_device(device: str | int | torch.device) -> torch.device:
@@ -29,7 +29,7 @@ def checked_device(device: str | int | torch.device) -> torch.device:
 
 
 def on_device(batches: Generator[Any, None, None], device: torch.device) -> Generator[Any, None, None]:
-    """Yields batches on a device; to a GPU the next ones are copied meanwhile, from pinned memory, on a stream beside.
+    """Yields batches on a device; the next ones are copied to a GPU from pinned memory, on a second stream.
 
     Memory of a batch is not used again before the steps that the consumer has queued on its stream have read it.
     """
@@ -37,7 +37,7 @@ def on_device(batches: Generator[Any, None, None], device: torch.device) -> Gene
         if device.type != "cuda":
             yield from (_with_tensors(batch, lambda tensor: tensor.to(device)) for batch in batches)
             return
-        for batch, copied in ahead(_copies(batches, device), _AHEAD):
+        for batch, copied in look_ahead(_copies(batches, device), _AHEAD):
             used_by = torch.cuda.current_stream(device)
             used_by.wait_event(copied)
             _with_tensors(batch, partial(_used_by, used_by))

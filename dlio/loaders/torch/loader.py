@@ -92,8 +92,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             generator: its initial seed is the seed, if `seed` is 0.
             prefetch_factor: another word for `prefetch`: batches made ahead by all threads together.
             transform: applied to each image: one of `dlio.images`, or a list of these, or any function of a PIL image.
-            device: where the tensors of a batch are to be. Two batches are copied to a GPU ahead of the one in use,
-                from pinned memory, beside the stream that the consumer uses. The state counts the batch in use.
+            device: where the tensors of a batch shall be. Two batches are copied to a GPU ahead of the one in use,
+                from pinned memory, on another stream than the consumer's. The state counts the batch in use.
             **words: see `dlio.loaders.options.Options`.
 
         Raises:

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """How a finding is to be taken."""
+    """How serious a finding is."""
 
     GOOD = "good"
     CHANGE = "change"  # it works, and could be better

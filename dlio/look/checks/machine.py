@@ -28,7 +28,7 @@ _MPI = "from mpi4py import MPI; print(MPI.Get_library_version().split(chr(10))[0
 
 
 def core(check: str) -> Iterator[Finding]:
-    """Whether the compiled core is there, the instructions that it uses, and the images that it decodes."""
+    """Whether the compiled core is installed, the instructions that it uses, and the images that it decodes."""
     if not native.available:
         found = "no compiled core: Pillow decodes, Python does the rest"
         yield Finding(check, State.CHANGE, found, str(native.missing("decoding")))

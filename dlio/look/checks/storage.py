@@ -17,7 +17,7 @@ from dlio.io.filesystems import FileSystem, filesystem_of, local_folders
 from dlio.io.sizes import counted, format_size
 from dlio.loaders.dataset import PackedSamples
 from dlio.look.checks.finding import Finding, State, judged
-from dlio.look.classes import spread
+from dlio.look.classes import evenly_spaced
 from dlio.pack.upright import orientation
 from dlio.stage.choose import measured
 from dlio.stage.client.resolve import resolve
@@ -134,7 +134,7 @@ def _turned(manifest: Manifest, check: str, most: int) -> Iterator[Finding]:
     """Reads some images, spread evenly, and counts those that EXIF turns; damage is for `dlio verify`."""
     count = turned = 0
     with suppress(DlioError), closing(PackedSamples(manifest)) as samples:
-        for number in spread(len(samples), most if IMAGE in manifest.schema else 0).tolist():
+        for number in evenly_spaced(len(samples), most if IMAGE in manifest.schema else 0).tolist():
             image = samples.read([number])[0].fields[IMAGE]
             count += 1
             turned += isinstance(image, bytes) and orientation(image) != AS_STORED

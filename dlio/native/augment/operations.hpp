@@ -30,7 +30,7 @@ using Numbers = std::array<double, 9>;
 // Returns whether an operation can be carried out with these numbers, whatever the image.
 bool is_possible(std::uint8_t operation, const Numbers& numbers) noexcept;
 
-// Changes an image, to the bytes that Pillow makes of it; the operation has to be possible. Throws std::bad_alloc.
+// Changes an image, to the bytes that Pillow makes of it; the operation must be possible. Throws std::bad_alloc.
 void change(const Picture& picture, Operation operation, const Numbers& numbers, AugmentMemory& memory);
 
 }  // namespace dlio

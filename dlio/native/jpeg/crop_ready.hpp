@@ -12,7 +12,7 @@ namespace dlio {
 std::uint32_t preferred_interval(std::uint32_t mcus_per_row, std::uint32_t mcu_width) noexcept;
 
 // Returns the same DCT coefficients as a baseline JPEG with restart intervals that tile the image and Huffman codes
-// of its own, all APPn and COM segments kept, in the memory of `out`. Returns nothing where the JPEG is to be kept as
+// of its own, all APPn and COM segments kept, in the memory of `out`. Returns nothing where the JPEG must be kept as
 // it is: already so, arithmetic, 12 bit, CMYK, damaged, incomplete, or a single interval.
 // Throws JpegError only where memory is out.
 std::optional<Bytes> make_crop_ready(Bytes jpeg, Scratch& out);

@@ -20,35 +20,68 @@ Code code_of(std::uint8_t symbol, unsigned code_bits) noexcept {
   return {static_cast<std::uint16_t>(symbol << 8 | (code_bits + (symbol & 15u)))};
 }
 
-// Decodes a block into `block`. Returns whether all codes were good.
-inline bool decode_block(BitReader& reader, const BlockTables& tables, JCOEF* block) noexcept {
+// Decodes the DC coefficient of a block. Returns whether its code was good.
+inline bool decode_dc(BitReader& reader, const BlockTables& tables, JCOEF* block) noexcept {
   reader.refill();
   const Code code = tables.dc->next(reader);
   if (code.packed == 0) return false;
   if (code.value_bits() > 0) *tables.last_dc += static_cast<std::uint32_t>(reader.value(code));
   reader.drop(code);
   block[0] = static_cast<JCOEF>(*tables.last_dc);
-  const HuffmanTable& ac = *tables.ac;
+  return true;
+}
+
+// Decodes the AC code that is next, at place `k` of the zigzag, and sets `k` behind it. Returns whether it was good.
+inline bool decode_ac(BitReader& reader, const HuffmanTable& table, JCOEF* block, unsigned& k) noexcept {
+  const Code code = table.next(reader);
   bool good = true;
-  const auto decode_ac = [&](int k) {
-    const Code ac_code = ac.next(reader);
-    k += ac_code.run();
-    if (ac_code.value_bits() > 0) {
-      block[kNaturalOrder[k]] = static_cast<JCOEF>(reader.value(ac_code));
-    } else if (ac_code.run() < kZeroRun) {
-      good = ac_code.packed != 0;
-      k = DCTSIZE2;
-    }
-    reader.drop(ac_code);
-    return k + 1;
-  };
-  for (int k = 1; k < DCTSIZE2;) {
+  k += code.run();
+  if (code.value_bits() > 0) {
+    block[kNaturalOrder[k]] = static_cast<JCOEF>(reader.value(code));
+  } else if (code.run() < kZeroRun) {
+    good = code.packed != 0;
+    k = DCTSIZE2;
+  }
+  reader.drop(code);
+  ++k;
+  return good;
+}
+
+// Decodes the AC coefficients of a block from place `k` of the zigzag on. Returns whether all codes were good.
+inline bool decode_rest(BitReader& reader, const HuffmanTable& table, JCOEF* block, unsigned k) noexcept {
+  bool good = true;
+  while (k < DCTSIZE2) {
     reader.refill();
-    k = decode_ac(k);
-    if (k < DCTSIZE2 && reader.has_code()) k = decode_ac(k);
-    if (k < DCTSIZE2 && reader.has_code()) k = decode_ac(k);
+    good = decode_ac(reader, table, block, k);
+    if (k < DCTSIZE2 && reader.has_code()) good = decode_ac(reader, table, block, k);
+    if (k < DCTSIZE2 && reader.has_code()) good = decode_ac(reader, table, block, k);
   }
   return good;
+}
+
+// Decodes a block into `block`. Returns whether all codes were good.
+inline bool decode_block(BitReader& reader, const BlockTables& tables, JCOEF* block) noexcept {
+  return decode_dc(reader, tables, block) && decode_rest(reader, *tables.ac, block, 1);
+}
+
+// Decodes two blocks of one component, code by code in turns. Returns whether all codes were good.
+inline bool decode_two(BitReader& reader, BitReader& other, const BlockTables& tables, const BlockTables& others,
+                       JCOEF* block, JCOEF* other_block) noexcept {
+  if (!decode_dc(reader, tables, block) || !decode_dc(other, others, other_block)) return false;
+  const HuffmanTable& ac = *tables.ac;
+  unsigned k = 1, l = 1;
+  bool good = true;
+  while (k < DCTSIZE2 && l < DCTSIZE2) {
+    reader.refill();
+    other.refill();
+    good &= decode_ac(reader, ac, block, k);
+    good &= decode_ac(other, ac, other_block, l);
+    for (int i = 0; i < 2 && k < DCTSIZE2 && l < DCTSIZE2 && reader.has_code() && other.has_code(); ++i) {
+      good &= decode_ac(reader, ac, block, k);
+      good &= decode_ac(other, ac, other_block, l);
+    }
+  }
+  return good && decode_rest(reader, ac, block, k) && decode_rest(other, ac, other_block, l);
 }
 
 }  // namespace
@@ -97,6 +130,18 @@ bool decode_blocks(BitReader& shared_reader, const BlockTables* tables, int num_
     if (!decode_block(reader, tables[i], blocks == nullptr ? unwanted : *blocks[i])) return false;
   }
   shared_reader = reader;
+  return true;
+}
+
+DLIO_FOR_BMI2_TOO
+bool decode_two_mcus(BitReader (&shared)[2], const BlockTables (&tables)[2][kMaxMcuBlocks], int num_blocks,
+                     JBLOCK* blocks, JBLOCK* others) noexcept {
+  BitReader reader = shared[0], other = shared[1];
+  for (int i = 0; i < num_blocks; ++i) {
+    if (!decode_two(reader, other, tables[0][i], tables[1][i], blocks[i], others[i])) return false;
+  }
+  shared[0] = reader;
+  shared[1] = other;
   return true;
 }
 

@@ -8,6 +8,8 @@
 
 #include <jpeglib.h>
 
+#include "jpeg/mcu.hpp"
+
 namespace dlio {
 
 // A block is at most 64 codes of 16 bits, each with as many bits of value; an MCU has at most 10 blocks.
@@ -110,5 +112,11 @@ struct BlockTables {
 // Decodes the `num_blocks` blocks of an MCU: coefficients in natural order into `blocks`, which are zero; null where
 // they are not wanted. Returns whether all codes were good.
 bool decode_blocks(BitReader& reader, const BlockTables* tables, int num_blocks, JBLOCKROW* blocks) noexcept;
+
+// Decodes the `num_blocks` blocks of an MCU of each of two intervals, which have the same Huffman tables. Their codes
+// are read in turns: while one waits for its table, the processor goes on with the other. Returns whether all codes
+// were good.
+bool decode_two_mcus(BitReader (&readers)[2], const BlockTables (&tables)[2][kMaxMcuBlocks], int num_blocks,
+                     JBLOCK* blocks, JBLOCK* others) noexcept;
 
 }  // namespace dlio

@@ -15,7 +15,7 @@ struct Probe {
   std::string subsampling;  // "4:4:4", "4:2:2", "4:2:0", "4:4:0", "4:1:1", "grey", else "other"
   bool progressive;
   bool crop_ready;
-  bool complete;    // the marker of the end is there
+  bool complete;    // the marker of the end exists
   int orientation;  // EXIF: 1 as stored .. 8
 };
 

@@ -30,17 +30,20 @@ class ScanBlocks {
   const std::int16_t* read(std::uint32_t& num_mcus);
 
  private:
+  const std::int16_t* read_two(std::uint32_t& num_mcus);
+  void start(int which, std::size_t number);
   void go_to_next();
   void decode(JBLOCKROW* blocks);
+  void check(bool good, const BitReader& reader);
 
   OpenJpeg& jpeg_;
   const Window& window_;
   ScanMemory& memory_;
   const int num_blocks_;
-  const std::size_t interval_;  // MCUs
-  BlockTables tables_[kMaxMcuBlocks];
-  std::uint32_t last_dc_[kMaxComponents] = {};
-  BitReader reader_;
+  const std::size_t interval_;            // MCUs
+  BlockTables tables_[2][kMaxMcuBlocks];  // of the interval that is read, and of the one that is read with it
+  std::uint32_t last_dc_[2][kMaxComponents] = {};
+  BitReader readers_[2];
   std::size_t next_ = 0;  // the MCU that is wanted
   std::size_t at_ = 0;    // that which the reader is at
   std::size_t end_ = 0;   // of its interval

@@ -14,9 +14,11 @@ namespace dlio {
 //
 // libjpeg-turbo reads a JPEG with restart intervals with its slow Huffman decoder, since any byte may begin a marker.
 // In a window the intervals are known and free of stuffing: our decoder takes 14% off the whole time of a crop, and 15%
-// off that of a JPEG without restarts, whose scan is one interval. (Two intervals side by side took more time than one
-// after the other.) libjpeg does the rest. Damage ends the decode with libjpeg's own warnings; so does a code that does
-// not exist, which libjpeg's fast decoder takes for a zero.
+// off that of a JPEG without restarts, whose scan is one interval. libjpeg does the rest. Damage ends the decode with
+// libjpeg's own warnings; so does a code that does not exist, which libjpeg's fast decoder takes for a zero.
+//
+// It serves the pictures that have no PictureFormat, and back ends without pixel kernels: of the others ScanBlocks
+// reads two intervals at once.
 void start_decompress(jpeg_decompress_struct& jpeg, const Window& window, std::uint32_t num_columns);
 
 // Has libjpeg call this function for each MCU of a JPEG that jpeg_start_decompress has started; the blocks are zeros,

@@ -4,7 +4,7 @@
 //                              that cannot be predicted, kIsSlow
 //   write_block(planes, offsets, out)   what turns the planes of a block into its coefficients but for the first
 //
-// No bit has to be read to know where the next one is: all positions are sums of the sizes of sets.
+// No bit must be read to know where the next one is: all positions are sums of the sizes of sets.
 #include <algorithm>
 #include <cstring>
 

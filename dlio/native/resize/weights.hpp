@@ -21,7 +21,7 @@ struct Stretch {
 class Weights {
  public:
   // Computes Pillow's weights (its Resample.c, or of the nearest its Geometry.c) for `part` of `input` samples made
-  // into `output` ones; none is empty. Samples beside the part count as far as the filter reaches.
+  // into `output` ones; none is empty. Samples next to the part count as far as the filter reaches.
   void compute(Filter filter, const Stretch& part, std::uint32_t input, std::uint32_t output);
   void reverse();
   void trim() noexcept;

@@ -1,4 +1,4 @@
-"""Makes shards of other tools a dlio data set, in place: `index` writes what dlio needs beside them.
+"""Makes shards of other tools a dlio data set, in place: `index` writes what dlio needs next to them.
 
 It writes `manifest.jsonl` and a folder `.dlio-index`. The folder holds a table of the samples of each shard
 (`dlio.dataset.sample_table`) and, for a shard that has no index, an index (`dlio.formats.layouts.text_index`). The
@@ -25,8 +25,8 @@ from dlio.executors import map_bounded, num_workers, processes
 from dlio.formats.layouts.text_index import HIDDEN
 from dlio.io.ground import check_ground
 from dlio.io.open_folder import OpenFolder
-from dlio.locking.claim import alone, forget
-from dlio.pack import inside
+from dlio.locking.claim import exclusively, forget
+from dlio.pack import shard_progress
 from dlio.pack.index._find import find_shards
 from dlio.pack.index._layout import InfersTogether, ShardLayout, load, names
 from dlio.pack.index._names import class_names, with_distinct_keys
@@ -72,6 +72,7 @@ def index(
         SchemaError: dlio has no schema for the records, or `label_offset` is given and they have no whole labels.
         CorruptRecordError: a record is damaged or does not follow the schema; the error names file, record and offset.
         StorageError: the folder cannot be read or written, or another process is indexing it.
+        MissingPackageError: there are decode-ready records, and this installation cannot read them.
         UsageError: the folder holds several sets of shards, or a data set of dlio.
     """
     root, layout = Path(path).absolute(), load(format)
@@ -86,8 +87,8 @@ def index(
         raise SchemaError(f"a label offset needs one whole label for each sample, found {schema.types()}")
     if not os.access(root, os.W_OK | os.X_OK, effective_ids=True):
         raise _unwritable(root, OSError(errno.EACCES, os.strerror(errno.EACCES)))
-    rows = inside.rows([shard.name for shard in found])
-    with alone(root / CLAIMS, f"dlio index of {root}"):
+    rows = shard_progress.rows([shard.name for shard in found])
+    with exclusively(root / CLAIMS, f"dlio index of {root}"):
         old = _earlier(root, overwrite)
         _remove_but(root, old)
         tables = _make_folder(root, old)
@@ -124,7 +125,7 @@ def _scan_all(tasks: list[ScanTask], workers: int | None, report: Callable[[Shar
     with processes.open(min(num_workers(workers), len(tasks)), None) as pool:
         for shard in map_bounded(pool, scan_shard, tasks):
             scanned[shard.name] = shard
-            inside.finished(shard.name)
+            shard_progress.finished(shard.name)
             report(shard)
     first = tasks[0]
     origin = {"source": INDEXED, "path": str(first.root), "num_shards": len(tasks)}

@@ -27,7 +27,7 @@ def first_records(count: int, read: Callable[[int], bytes]) -> Iterator[bytes]:
 
 
 def with_index(path: Path) -> tuple[Path, ...]:
-    """Returns `path` and the text index beside it, if there is one."""
+    """Returns `path` and the text index next to it, if there is one."""
     index, _ = index_paths(path)
     return (path, index) if index.is_file() else (path,)
 

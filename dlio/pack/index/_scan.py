@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
-from dlio import formats
+from dlio import formats, native
+from dlio.codecs.decode_ready import check_core, is_record
 from dlio.dataset import sample_table
-from dlio.dataset.manifest import File, Shard
+from dlio.dataset.manifest import DecodeReady, File, Shard
 from dlio.dataset.sample_table import SampleTableBuilder
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError
@@ -18,7 +20,7 @@ from dlio.formats.layouts.text_index import anew, index_paths
 from dlio.io import files
 from dlio.pack.index._find import FoundShard
 from dlio.pack.index._layout import load
-from dlio.pack.inside import EVERY, Row, unseen
+from dlio.pack.shard_progress import EVERY, Row, uncounted
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ def scan_shard(task: ScanTask) -> Shard:
     Raises:
         CorruptRecordError: a record is damaged, or does not follow the schema.
         StorageError: a file cannot be read or written.
+        MissingPackageError: there are decode-ready records, and this installation cannot read them.
     """
     opened = formats.load(task.format).Reader
     with (
@@ -64,12 +67,13 @@ def scan_shard(task: ScanTask) -> Shard:
         closing(opened(task.records, task.schema)) as reader,
         closing(_PrefetchingDigest(task.records)) as digest,
     ):
-        table = _read(task, reader, digest)
+        table, records = _read(task, reader, digest)
         entry = File(task.shard.files[0], *digest.finish())
         index = reader.index_text() if isinstance(reader, IndexedReader) and len(task.shard.files) == 1 else None
     others = [_owned(task.root, name) for name in task.shard.files[1:]]
     own = [] if index is None else [_publish(task.root, task.index, index)]
-    return Shard(task.shard.name, len(table), (entry, *others, *own, _publish(task.root, task.table, table.to_bytes())))
+    all_files = (entry, *others, *own, _publish(task.root, task.table, table.to_bytes()))
+    return Shard(task.shard.name, len(table), all_files, decode_ready=records if records.records else None)
 
 
 def _owned(root: Path, name: str) -> File:
@@ -81,10 +85,11 @@ def _publish(root: Path, path: Path, content: bytes) -> File:
     return File(str(path.relative_to(root)), len(content), files.digest_bytes(content))
 
 
-def _read(task: ScanTask, reader: Reader, digest: _PrefetchingDigest) -> SampleTableBuilder:
-    table = SampleTableBuilder(task.schema)
+def _read(task: ScanTask, reader: Reader, digest: _PrefetchingDigest) -> tuple[SampleTableBuilder, DecodeReady]:
+    """Returns the table of the samples, and how many of their values are decode-ready records."""
+    table, records = SampleTableBuilder(task.schema), DecodeReady()
     key_of = load(task.format).keys(task.records)
-    done, num_bytes = task.row.counts() if task.row else unseen(), task.records.stat().st_size
+    done, num_bytes = task.row.counts() if task.row else uncounted(), task.records.stat().st_size
     for number in range(len(reader)):
         digest.advance(reader.locate(number)[1] or 0)
         if not number % EVERY:
@@ -94,7 +99,16 @@ def _read(task: ScanTask, reader: Reader, digest: _PrefetchingDigest) -> SampleT
         except CorruptRecordError as error:
             raise _with_schema(error, task.schema) from error
         table.append(Sample(_clean(key_of(sample)) or numbered_key(task.shard.name, number), sample.fields))
-    return table
+        records += _records_of(sample)
+    return table, records
+
+
+def _records_of(sample: Sample) -> DecodeReady:
+    values = chain.from_iterable(value if isinstance(value, list) else [value] for value in sample.fields.values())
+    found = list(filter(is_record, values))
+    if found:
+        check_core()
+    return DecodeReady(len(found), sum(not native.planes_restores_original(record) for record in found))
 
 
 def numbered_key(shard: str, number: int) -> str:

@@ -1,4 +1,4 @@
-"""RecordIO shards as im2rec writes them: image records, whose keys are the paths in the `.lst` beside them."""
+"""RecordIO shards as im2rec writes them: image records, whose keys are the paths in the `.lst` next to them."""
 
 from __future__ import annotations
 

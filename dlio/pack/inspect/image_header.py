@@ -1,4 +1,4 @@
-"""The header of an encoded image, and a check that its end is there, without decoding it.
+"""The header of an encoded image, and a check that its end exists, without decoding it.
 
 The headers of JPEG (ITU-T T.81, B.2) and PNG (W3C PNG, 5 and 11.2.2) are read here, since almost all images have one of
 these formats and Pillow takes 20 times as long. Pillow reads other formats. If the compiled core is installed, it reads

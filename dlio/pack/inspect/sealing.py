@@ -10,7 +10,7 @@ from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import StorageError
 from dlio.io import files
 from dlio.io.ground import check_ground, check_manifests
-from dlio.locking.claim import alone
+from dlio.locking.claim import exclusively
 from dlio.pack.index import CLAIMS as INDEX_CLAIMS
 from dlio.pack.resume import CLAIMS, INDEXED, clear_aside
 from dlio.pack.write import ASIDE
@@ -33,7 +33,7 @@ def seal(manifest: Manifest) -> None:
     try:
         with files.storage_errors("create", aside):
             aside.mkdir(mode=0o755, parents=True, exist_ok=True)
-        with alone(root / INDEX_CLAIMS if is_indexed else root / ASIDE / CLAIMS, f"dlio pack or index of {root}"):
+        with exclusively(root / INDEX_CLAIMS if is_indexed else root / ASIDE / CLAIMS, f"dlio pack or index of {root}"):
             found = Manifest.load(root)
             if (found, found.node) != (manifest, manifest.node):
                 raise StorageError(f"{root / NAME} was changed while it was verified: run the same command again")

@@ -6,9 +6,10 @@ import errno
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 from dlio import formats
-from dlio.dataset.apart import files_here
+from dlio.dataset.apart import advice_if_lost, files_here
 from dlio.dataset.location import TREE
 from dlio.dataset.manifest import File, Manifest, Shard
 from dlio.dataset.part_reader import PartReader, open_shard
@@ -20,10 +21,10 @@ from dlio.errors import CorruptRecordError, DigestError, DlioError, MissingError
 from dlio.executors import map_bounded, num_workers, processes
 from dlio.io import files
 from dlio.io.remote_files import RemoteFiles
-from dlio.pack import inside
-from dlio.pack.inside import EVERY, Counts, Row, unseen
+from dlio.pack import shard_progress
 from dlio.pack.inspect.image_header import decode_image
 from dlio.pack.prefetch import MOST_BYTES, MOST_READS, Depth, idle_clock, side_by_side
+from dlio.pack.shard_progress import EVERY, Counts, Row, uncounted
 from dlio.urls import without_credentials
 
 _NOT_OF_THE_FILE = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -85,7 +86,7 @@ def verify(
         formats.load(manifest.format)
     found: dict[str, list[Damage]] = {}
     header, count = replace(manifest, shards=()), min(num_workers(workers), max(1, len(manifest.shards_here)))
-    rows = inside.rows([shard.name for shard in manifest.shards_here])
+    rows = shard_progress.rows([shard.name for shard in manifest.shards_here])
     groups = list(_groups(manifest.shards_here, count))
     own = [{shard.name: rows[shard.name] for shard in some if shard.name in rows} for some in groups]
     checks = [ShardCheck(header, some, decode, seen) for some, seen in zip(groups, own, strict=True)]
@@ -93,7 +94,7 @@ def verify(
         for checked in map_bounded(pool, check_shards, checks):
             for shard, damage in checked:
                 found[shard.name] = damage
-                inside.finished(shard.name)
+                shard_progress.finished(shard.name)
                 report(shard)
     damaged = [damage for shard in manifest.shards_here for damage in found[shard.name]]
     if manifest.format == TREE and manifest.shards and not manifest.url and not found[manifest.shards[0].name]:
@@ -144,7 +145,7 @@ def check_shards(check: ShardCheck) -> list[tuple[Shard, list[Damage]]]:
 
 
 def _check_shard(check: ShardCheck, shard: Shard) -> list[Damage]:
-    done = check.rows[shard.name].counts() if shard.name in check.rows else unseen()
+    done = check.rows[shard.name].counts() if shard.name in check.rows else uncounted()
     damaged, readable = _damaged_files(check, shard, done)
     has_records = readable and check.header.format != TREE
     found = [*damaged, *(_damaged_records(check, shard, done) if has_records else ())]
@@ -168,7 +169,9 @@ def _damaged_files(check: ShardCheck, shard: Shard, done: Counts) -> tuple[list[
             raise error
         if error is not None:
             path = str(check.header.root / file.name)
-            damaged.append(Damage(shard.name, path, error.text.removeprefix(f"{path} is damaged: ")))
+            is_gone = isinstance(error, StorageError) and error.errno == errno.ENOENT and not check.header.url
+            problem = error.text.removeprefix(f"{path} is damaged: ")
+            damaged.append(Damage(shard.name, path, problem + (advice_if_lost(Path(path)) if is_gone else "")))
             readable &= isinstance(error, DigestError)
     return damaged, readable
 

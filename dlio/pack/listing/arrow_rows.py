@@ -194,7 +194,7 @@ class _Cursor:
             while row >= self._first + self._count:
                 self._next(row)
         except Exception:
-            self._drop()  # the batches have ended, and the next row begins anew
+            self._drop()  # the batches have ended, and the next row begins again
             raise
         fields = {}
         for name, kind in self._schema.fields:

@@ -48,7 +48,7 @@ class Listing:
         refused: the entries of the input that cannot be packed, each with the reason.
         in_order: whether the samples can be read in this order only, since they lie in blocks that are read whole.
         gives_several: whether a row gives any number of samples; the keys are then those of rows.
-        left_out: in words, the files of the input that are not taken for images; '' for none.
+        left_out: as text, the files of the input that are not taken for images; '' for none.
     """
 
     schema: Schema

@@ -44,13 +44,13 @@ def read_classes(given: str | Path | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def check_no_splits(path: Path | str, folders: Sequence[str], advice: str) -> None:
-    """Checks that the folders in the place of classes are not the parts of a data set, such as train and val.
+    """Checks that the folders taken for classes are not the parts of a data set, such as train and val.
 
     Raises:
         UsageError: all of them are named so.
     """
     if folders and {name.lower() for name in folders} <= SPLITS:
-        raise UsageError(f"{path} holds the splits {', '.join(folders)} in the place of classes: {advice}")
+        raise UsageError(f"{path} holds the splits {', '.join(folders)} instead of classes: {advice}")
 
 
 def pinned(listing: Listing, names: tuple[str, ...]) -> Listing:

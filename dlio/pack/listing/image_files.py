@@ -63,7 +63,7 @@ def image_file_reader(root: Path, listing: Listing) -> Iterator[ImageFileReader]
     is_small = usual < _USUAL_SIZES * _GROUPED_BYTES and native.available and pace.in_force() is None
     is_small &= sys.getfilesystemencoding() == "utf-8"  # else a name is not the bytes of its key
     sizes, group = (lambda index: max(num_bytes[index], least // 2)), begin_group if is_small else None
-    keys = listing.keys if is_small else list(listing.keys)  # of a group all keys are there, none as a text
+    keys = listing.keys if is_small else list(listing.keys)  # a group has all of its keys, not one
     with prefetching(begin, sizes, len(keys), read_group=group) as begun:
         yield ImageFileReader(begun, keys, listing)
 
@@ -85,7 +85,7 @@ class ImageFileReader:
         return Sample(self._keys[index], fields | {"image": image if isinstance(image, bytes) else image.rest()})
 
     def group(self, index: int) -> SampleGroup | None:
-        """Returns the samples from row `index` on that one call reads; None if they are to be asked for one by one."""
+        """Returns the samples from row `index` on that one call reads; None if they must be asked for one by one."""
         images = self._begun.several(index, Pieces)
         if images is None:
             return None

@@ -51,7 +51,7 @@ def without_images(folder: Path | str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """The files beside the images, which are not packed: for each kind their number and the first few paths."""
+    """The files next to the images, which are not packed: for each kind their number and the first few paths."""
 
     kinds: dict[str, list[str]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)

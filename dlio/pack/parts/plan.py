@@ -30,7 +30,7 @@ Parts = Mapping[str, Sequence[ShardPlan]]
 def exact_sizes(
     source: Source, listing: Listing, shards: Sequence[ShardPlan], name: str, recode: Recode
 ) -> Numbers | None:
-    """Returns the exact sizes of all samples if shards of the format `name` are to be written in parts; else None.
+    """Returns the exact sizes of all samples if shards of the format `name` can be written in parts; else None.
 
     Raises:
         UsageError: there is one large shard, whose samples' sizes are not known.

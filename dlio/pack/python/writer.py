@@ -21,7 +21,7 @@ from dlio.errors import SchemaError, SourceError, StorageError, UsageError
 from dlio.io import files
 from dlio.io.ground import check_ground, check_manifests
 from dlio.io.threads import Threads
-from dlio.locking.claim import alone
+from dlio.locking.claim import exclusively
 from dlio.pack.listing.classes import read_classes
 from dlio.pack.plan import DEFAULT_SHARD_BYTES, shard_name
 from dlio.pack.publish import publish_shard
@@ -118,7 +118,7 @@ class Writer:
                 (out / ASIDE).mkdir(mode=0o755, parents=True, exist_ok=True)
             opened.callback(clear_aside, out)
             check_ground(out, ASIDE)
-            opened.enter_context(alone(out / ASIDE / CLAIMS, f"dlio.Writer of {out}"))
+            opened.enter_context(exclusively(out / ASIDE / CLAIMS, f"dlio.Writer of {out}"))
             opened.callback(clear_aside, out, of_this_process=True)
             self._resume(FolderContents.look(out))
             self._threads.grow(1)

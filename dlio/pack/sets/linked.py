@@ -5,7 +5,7 @@
 
 So all names of a manifest still lie below its folder, and readers need to know nothing: a manifest of a stranger leads
 nowhere else, since a link is made by who can write to the folder. Hard links would need one file system, and one link
-for each file. Copies, staged or by `rsync -L`, hold files in the place of links.
+for each file. Copies, staged or by `rsync -L`, hold files instead of links.
 """
 
 from __future__ import annotations

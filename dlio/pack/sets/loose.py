@@ -25,10 +25,9 @@ from dlio.formats.layouts.file_list import FileList, is_inside
 from dlio.formats.readonly import files as loose
 from dlio.io import files
 from dlio.io.ground import check_ground, check_manifests
-from dlio.locking.claim import alone
-from dlio.pack import inside
+from dlio.locking.claim import exclusively
+from dlio.pack import shard_progress
 from dlio.pack.index import CLAIMS
-from dlio.pack.inside import EVERY, Row, unseen
 from dlio.pack.listing.base import FileSource, Listing, Numbers, Source
 from dlio.pack.listing.classes import check_indices, without_rows
 from dlio.pack.listing.image_files import exact_states
@@ -36,6 +35,7 @@ from dlio.pack.plan import ShardPlan, plan_shards, shard_number
 from dlio.pack.prefetch import side_by_side
 from dlio.pack.resume import INDEXED
 from dlio.pack.sets.linked import link_target
+from dlio.pack.shard_progress import EVERY, Row, uncounted
 from dlio.pack.sources import open_source
 from dlio.urls import is_url
 
@@ -73,7 +73,7 @@ def index_files(
     plan = plan_shards(listing.num_bytes, num_shards=least) if len(plan) < least else plan
     with files.storage_errors("create", root):
         root.mkdir(parents=True, exist_ok=True)
-    with alone(root / CLAIMS, f"dlio index of {folder}"):
+    with exclusively(root / CLAIMS, f"dlio index of {folder}"):
         old = _check_free(root, overwrite)
         _remove_but(root, old)
         place = root if old is None else root / _next_place(old)
@@ -241,7 +241,7 @@ def _written(
 ) -> list[Shard]:
     """Writes the lists and tables of all groups, and returns the shards."""
     planned = list(plan)
-    rows = inside.rows([each.name for each in planned])
+    rows = shard_progress.rows([each.name for each in planned])
     groups = [
         _Group(
             root,
@@ -264,7 +264,7 @@ def _written(
     with processes.open(min(num_workers(workers), len(groups)), None) as pool:
         for shard in map_bounded(pool, _read, groups):
             shards.append(shard)
-            inside.finished(shard.name)
+            shard_progress.finished(shard.name)
             report(shard)
     return sorted(shards, key=lambda shard: shard.name)
 
@@ -280,7 +280,7 @@ def _read(group: _Group) -> Shard:
     """Reads the files of a group for their checksums; raises SourceError, StorageError."""
     listing, running = group.listing, files.new_hash(files.DEFAULT_DIGEST)
     table, sizes = SampleTableBuilder(listing.schema), np.zeros(len(listing), np.int64)
-    done = group.row.counts() if group.row else unseen()
+    done = group.row.counts() if group.row else uncounted()
     with group.source.reader(listing) as read:
         for number in range(len(listing)):
             sample = listing.schema.check(read(number))

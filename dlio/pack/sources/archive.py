@@ -163,7 +163,7 @@ def _common_folder(images: list[ArchiveMember]) -> str:
     for parts in folders:
         same = [one == two for one, two in zip(shared, parts, strict=False)] + [False]
         shared = shared[: same.index(False)]
-    if shared in folders:  # one class only, or images beside folders: the last folder is a class
+    if shared in folders:  # one class only, or images next to folders: the last folder is a class
         shared = shared[:-1]
     return "/".join(shared) + "/" if shared else ""
 

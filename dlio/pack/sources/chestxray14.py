@@ -58,7 +58,7 @@ open_source = chestxray14
 
 
 def recognises(path: Path) -> bool:
-    """Returns whether `path` is the data set's folder, its table, or a split list beside the table."""
+    """Returns whether `path` is the data set's folder, its table, or a split list next to the table."""
     folder = path if path.is_dir() else path.parent
     is_beside = path.is_dir() or path.name in SPLITS
     return path.name in TABLES or (is_beside and any((folder / name).is_file() for name in TABLES))

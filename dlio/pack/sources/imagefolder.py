@@ -46,7 +46,7 @@ def image_folder(path: str | Path, split: str = "") -> ImageFolder | ImageObject
 
 
 def _classes_of_all(path: Path, split: str, folders: list[str]) -> tuple[str, ...]:
-    """Returns the classes of a split, and of the folders beside it that share one: others are not splits."""
+    """Returns the classes of a split, and of the folders next to it that share one: others are not splits."""
     own = set(folders_in(path / split))
     found = own.copy()
     for folder in folders:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from dlio.errors import StorageError
 from dlio.io.sizes import format_size
 from dlio.stage.planning.cost import Cost, Machine, Volume, pays_after_epochs
-from dlio.stage.strategies import Needs, cost_of, load, names, shared_names
+from dlio.stage.strategies import Needs, cost_of, load, names, names_for
 
 
 def choose(volume: Volume, machine: Machine, epochs: int = 0) -> Cost:
@@ -88,7 +88,7 @@ def _fitting(volume: Volume, machine: Machine) -> Cost:
         raise StorageError(f"{one}. Convert the data set to smaller shards (--shard-size), or take another folder")
     raise StorageError(
         f"{num_bytes:,} bytes do not fit: {n} nodes with room for {room:,} bytes each. "
-        f"Take more nodes or another folder, or read from the shared file system (strategy {shared_names()})"
+        f"Take more nodes or another folder, or read from the shared file system (strategy {names_for(shared=True)})"
     )
 
 

@@ -20,7 +20,7 @@ from dlio.stage.copies.ownership import folder_for_us
 from dlio.stage.job import Job, all_files
 from dlio.stage.meeting import mpi
 from dlio.stage.planning.cost import Cost, Machine, Volume
-from dlio.stage.strategies import Needs, load, needs_of, shared_names
+from dlio.stage.strategies import Needs, load, names_for, needs_of
 
 _MEMORY_SHARE = 0.5  # what a file system in memory may take of the free memory: the training needs the other half
 
@@ -49,7 +49,7 @@ def check_job(job: Job, strategy: str) -> None:
     if system.shared and not job.options.allow_shared and not (needs and needs.shared):
         raise UsageError(
             f"{job.dest} lies on {system}, which other machines see too: "
-            f"give a node-local folder, choose the strategy {shared_names()}, or allow a shared one"
+            f"give a node-local folder, choose the strategy {names_for(shared=True)}, or allow a shared one"
         )
 
 

@@ -67,7 +67,7 @@ class ArrivingFile:
         blocks = self._blocks
         if blocks is None:
             return True
-        if arrivals.is_afresh():
+        if arrivals.is_from_source():
             self._agent.bad(ranges)
         missing = blocks.missing_of(ranges)
         if not missing:
@@ -107,7 +107,7 @@ class PassedFile:
         yield [data[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
     def _filled(self, ranges: Sequence[Range], memory: memoryview) -> None:
-        if arrivals.is_afresh():
+        if arrivals.is_from_source():
             self._agent.bad(ranges)
         if len(memory):
             self._agent.read(ranges, memory)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -13,7 +14,6 @@ from typing import Any
 
 from dlio.cluster.topology import Topology
 from dlio.dataset.location import TREE
-from dlio.dataset.manifest import Manifest
 from dlio.errors import LauncherError, UsageError
 from dlio.io import world
 from dlio.io.open_folder import TakenError
@@ -29,13 +29,11 @@ from dlio.stage.copies.live_folder import AgentRecord, LiveFolder
 from dlio.stage.copies.locations import remember
 from dlio.stage.copies.ownership import choosing_again, folder_for_us, open_for_us
 from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options
-from dlio.stage.planning.placement import partitioned
 from dlio.stage.planning.plan import Plan
-from dlio.stage.strategies import AUTO, load
+from dlio.stage.strategies import AUTO, Strategy, load, names_for
 from dlio.stage.transfer.source import StagingSource, source_of
-from dlio.stage.transfer.tree import anything
+from dlio.stage.transfer.tree import TreeFolder, anything
 
-STRATEGIES = ("replicate", "broadcast", "partition")
 _HEADSTART_SECONDS = 2.0
 _FORGOTTEN_SECONDS = 86400.0  # outside a scheduler: an agent killed so long ago was another job's
 START_SECONDS = 60.0  # a shared file system may be slow to load Python
@@ -49,22 +47,24 @@ class Task:
     Attributes:
         dataset: a folder or a URL.
         dest: the folder that the copy lies in.
-        strategy: of `STRATEGIES`.
-        copies: nodes that hold each shard of a partition.
-        mode: the permission bits of staged files; None for those of their source.
-        cache_bytes: the most that this node keeps; None for as much as there is room.
+        strategy: its name, or the dotted path of its module.
         topology: this process's rank and node in the job.
+        options: what the user asked for.
+        cache_bytes: the most that this node keeps; None for as much as there is room.
         job: the scheduler's name for it; "" outside a scheduler.
+        modules: the folders in which a strategy of another package is found.
+        listed: the list of what is staged as it is, so that it is not made twice; "" to make it.
     """
 
     dataset: str
     dest: Path
     strategy: str
     topology: Topology
-    copies: int = 1
-    mode: int | None = None
+    options: Options = NO_OPTIONS
     cache_bytes: int | None = None
     job: str = field(default_factory=lease.job_name)
+    modules: Sequence[str] = ()
+    listed: str = ""
 
     def to_json(self) -> str:
         """Returns the task as text."""
@@ -74,7 +74,8 @@ class Task:
     def from_json(cls, text: str) -> Task:
         """Returns the task that a process of the same dlio wrote."""
         record: dict[str, Any] = json.loads(text)
-        return cls(**record | {"dest": Path(record["dest"]), "topology": Topology(**record["topology"])})
+        topology, options = Topology(**record["topology"]), Options(**record["options"])
+        return cls(**record | {"dest": Path(record["dest"]), "topology": topology, "options": options})
 
     @classmethod
     def of(cls, live: LiveFolder) -> Task | None:
@@ -92,14 +93,12 @@ class Task:
         """
         if self.job != lease.job_name():
             return False
-        here, there = Topology.from_env(), self.topology
-        return not load(self.strategy).NEEDS.parts or _rank_and_count(here) == _rank_and_count(there)
+        return not load(self.strategy).NEEDS.parts or _numbers(Topology.from_env()) == _numbers(self.topology)
 
     def start_again(self) -> StagedFolder:
         """Returns as `ensure_agent`, asked for the same on the node that this process has in its job now."""
-        options = replace(NO_OPTIONS, copies=self.copies, mode=self.mode)
         return ensure_agent(
-            self.dataset, self.dest, strategy=self.strategy, options=options, cache_bytes=self.cache_bytes
+            self.dataset, self.dest, strategy=self.strategy, options=self.options, cache_bytes=self.cache_bytes
         )
 
     def prepared(self) -> tuple[Job, Plan, StagedFolder]:
@@ -108,42 +107,21 @@ class Task:
         Raises:
             DlioError: the data set, the destination or the nodes do not allow it.
         """
-        options = replace(NO_OPTIONS, copies=self.copies, mode=self.mode)
-        job = Job(anything(self.dataset), self.dest, self.topology, options)
-        return job, *prepared(job, self.strategy)
+        source = TreeFolder(Path(self.dataset), self.listed.encode()) if self.listed else anything(self.dataset)
+        job = Job(source, self.dest, self.topology, self.options)
+        return job, *_prepared(job, load(self.strategy))
 
 
-def prepared(job: Job, strategy: str) -> tuple[Plan, StagedFolder]:
+def _prepared(job: Job, chosen: Strategy) -> tuple[Plan, StagedFolder]:
     """Returns this node's part if it has room for all, and the folder of the copy; raises DlioError."""
     check_names(job.manifest)
-    plan = plan_of(job, strategy)
-    return plan, folder_for_us(job.dest, copy_name(job, strategy), plan.wanted)
+    plan = chosen.plan(job).among(*_numbers(job.topology))
+    return plan, folder_for_us(job.dest, chosen.copy_name(job), plan.wanted)
 
 
-def copy_name(job: Job, strategy: str) -> str:
-    """Returns the name of this node's copy.
-
-    Raises:
-        UsageError: the strategy cannot be live, or the job lacks what it needs.
-    """
-    if strategy not in STRATEGIES:
-        raise UsageError(f"{strategy} cannot run in the background: choose one of {', '.join(STRATEGIES)}")
-    return load(strategy).copy_name(job)
-
-
-def plan_of(job: Job, strategy: str) -> Plan:
-    """Returns this node's part; a launcher that does not number the nodes leaves each node to itself."""
-    node, nodes = _rank_and_count(job.topology)
-    manifest: Manifest = job.manifest
-    if load(strategy).NEEDS.parts:
-        manifest = replace(partitioned(manifest, nodes, job.options.copies), node=node)
-    return Plan(manifest, node, nodes)
-
-
-def _rank_and_count(topology: Topology) -> tuple[int, int]:
-    """Returns a node's rank, and the number of nodes."""
-    node, nodes = topology.node_rank, topology.num_nodes
-    return (0, 1) if node is None or nodes is None else (node, nodes)
+def _numbers(topology: Topology) -> tuple[int, int]:
+    """Returns a node's rank, and the number of nodes; a launcher that does not number them leaves each to itself."""
+    return topology.node_and_count or (0, 1)
 
 
 def ensure_agent(
@@ -165,7 +143,7 @@ def ensure_agent(
         dataset, dest, topology: as `dlio.stage`.
         find: returns the source of `dataset`; by default that of a data set only.
         strategy: as `dlio.stage`; by default that of this job's agent that is here already, else replicate.
-        options: of these the copies, the mode and whether a shared destination is accepted.
+        options: as `dlio stage` has them.
         cache_bytes: the most that this node keeps; by default as much as there is room.
         listeners: `chosen` is called with a destination that was not named.
 
@@ -176,22 +154,30 @@ def ensure_agent(
     job = Job(find(name), Path(dest or "").absolute(), topology or Topology.from_env(), options, listeners)
     if strategy == AUTO and (task := _under_way(job.manifest.content_id, dest)):
         dest, strategy, cache_bytes = task.dest, task.strategy, task.cache_bytes
-        job = replace(job, dest=dest, options=replace(options, copies=task.copies, mode=task.mode))
+        job = replace(job, dest=dest, options=task.options)
     strategy = "replicate" if strategy == AUTO else strategy
-    copy_name(job, strategy)
+    chosen = load(strategy)
+    if chosen.NEEDS.shared:
+        raise UsageError(f"{strategy} cannot run in the background: choose one of {names_for(shared=False)}")
+    chosen.copy_name(job)  # raises at once what the job lacks
     if cache_bytes is not None and job.manifest.format == TREE:
         raise UsageError(f"{job.manifest.path} is copied as a whole: give no limit of what this node keeps")
     if dest is None:
         job = with_dest(job, strategy)
     check_job(job, strategy)
-    given = job.options
-    task = Task(name, job.dest, strategy, job.topology, given.copies, given.mode, cache_bytes)
+    modules = [os.path.abspath(each) for each in sys.path] if "." in strategy else []  # noqa: PTH100
+    name, listed = (
+        (str(job.source.path), job.source.table.decode()) if isinstance(job.source, TreeFolder) else (name, "")
+    )
+    task = Task(
+        name, job.dest, strategy, job.topology, job.options, cache_bytes, modules=modules, listed=listed
+    )  # fmt: skip
     return choosing_again(partial(_ensured, task, job))
 
 
 def _ensured(task: Task, job: Job) -> StagedFolder:
     """Returns the folder of a copy that an agent fills or has filled; raises TakenError if it is another user's now."""
-    plan, folder = prepared(job, task.strategy)
+    plan, folder = _prepared(job, load(task.strategy))
     open_for_us(folder)
     remember(job.dest)
     lease.take(folder)

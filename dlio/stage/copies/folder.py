@@ -28,6 +28,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from dlio.dataset import seal
+from dlio.dataset.location import TREE
 from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.errors import StorageError
 from dlio.io import files, world
@@ -221,7 +222,7 @@ class StagedFolder:
             StorageError: the file system refused.
         """
         manifest = Learned(self.path).applied(manifest)
-        for folder in self._folders(names):
+        for folder in self._folders(names) if manifest.format != TREE else ():  # which is synced as a whole
             files.sync_folder(folder)
         last = self.path / CONTROL / NAME
         with files.storage_errors("create", self._aside):

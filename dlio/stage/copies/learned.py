@@ -3,7 +3,8 @@
 `.dlio/digests` of a copy holds a line of JSON for each file, `["env/bin/python3.12", "xxh3-128:..."]`, written before
 the file gets its name. So a process that goes on with the copy of a killed one knows the files that have a line, and
 the manifest of a copy can be made again if it is damaged. The line of a file that may have bytes from another node
-ends with `true`: they are compared before the copy is published (dlio/stage/meeting/agreeing.py).
+ends with `true`: they are compared before the copy is published (dlio/stage/meeting/agreeing.py). The lines of a group
+of small files are written together, and its digest is over theirs (dlio/dataset/tree.py).
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from dataclasses import replace
 from io import FileIO
 from pathlib import Path
 
-from dlio.dataset.json_lines import dump
+from dlio.dataset.json_lines import dense
 from dlio.dataset.manifest import File, Manifest
+from dlio.dataset.tree import group_digest
 from dlio.errors import DigestError, DlioError, StorageError
 from dlio.io import files, limits, world
 from dlio.stage.copies.base_folder import CONTROL
@@ -31,10 +33,11 @@ class Learned:
 
     Args:
         copy: the folder of the copy.
+        groups: the files of each group by its name, which may stand wherever the name of a file does.
     """
 
-    def __init__(self, copy: Path) -> None:
-        self._copy, self._path = copy, copy / CONTROL / _NAME
+    def __init__(self, copy: Path, groups: Mapping[str, Sequence[File]] | None = None) -> None:
+        self._copy, self._path, self._groups = copy, copy / CONTROL / _NAME, groups or {}
         self._lock = world.lock()
         self._found: dict[str, str] = {}
         self._received = set[str]()
@@ -69,12 +72,20 @@ class Learned:
         """Returns whether a file may have bytes from another node; raises StorageError."""
         with self._lock:
             self._load()
-            return name in self._received
+            return not self._received.isdisjoint([name, *self.names_of(name)])
+
+    def names_of(self, name: str) -> list[str]:
+        """Returns the names of the files of a group, or that of a file."""
+        return [file.name for file in self._groups[name]] if name in self._groups else [name]
 
     def get(self, name: str) -> str:
         """Returns the digest of a file; "" if it is not known; raises StorageError."""
         with self._lock:
-            return self._load().get(name, "")
+            found = self._load()
+            if name in self._groups and name not in found:
+                digest = group_digest([found.get(each, "") for each in self.names_of(name)])
+                self._found |= {name: digest} if digest else {}
+            return found.get(name, "")
 
     def lacking(self, wanted: Sequence[File]) -> set[str]:
         """Returns the names of the files whose digests are not known at all; raises StorageError."""
@@ -98,19 +109,30 @@ class Learned:
             StorageError: the digest cannot be written.
         """
         if not file.digest:
-            self._note(file.name, digest)
+            self._note(file.name, [digest])
         elif digest != file.digest:
             raise DigestError(f"{source} is damaged: expected the digest {file.digest}, found {digest}: pack it again")
 
-    def _note(self, name: str, digest: str) -> None:
+    def note_group(self, name: str, digests: Sequence[str]) -> None:
+        """Notes the digests of a group's files, which are written already; raises StorageError."""
+        self._note(name, digests)
+
+    def _note(self, name: str, digests: Sequence[str]) -> None:
+        names, more = self.names_of(name), [True] if name in self._received else []
+        lines = b"".join(dense([*line, *more]) + b"\n" for line in zip(names, digests, strict=True))
         with self._lock, files.storage_errors("write", self._path):
-            line = dump([name, digest, True] if name in self._received else [name, digest]).encode()
             if self._file is None:
                 self._file = open(self._path, "ab", buffering=0, opener=_opener)  # noqa: SIM115  closed with this
                 self._file.write(b"\n")  # a line that a crash has cut off ends here
-            if self._file.write(line) != len(line):
+            if self._file.write(lines) != len(lines):
                 self._file.write(b"\n")  # a full disk: this line does not count, and the next one does
-            self._found[name] = digest
+            self._found.update(zip(names, digests, strict=True))
+            if name in self._groups:
+                self._found.pop(name, None)  # of an earlier try
+
+    def forget(self) -> None:
+        """Removes all digests, so that every file of the copy is copied again."""
+        self._path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Closes the file; nothing else may be called at the same time."""

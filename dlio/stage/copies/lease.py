@@ -66,6 +66,14 @@ def job_name(environ: Mapping[str, str] | None = None) -> str:
     return next((environ[name] for name in _JOB_VARIABLES if environ.get(name)), "").replace("/", "_")
 
 
+def launch_name(environ: Mapping[str, str] | None = None) -> str:
+    """Returns what a launcher gives all processes of a job and to no other job; "local" if it gives nothing."""
+    environ = os.environ if environ is None else environ
+    if (run := environ.get("TORCHELASTIC_RUN_ID", "none")) != "none":  # which torchrun has by default
+        return run
+    return "-".join(filter(None, map(environ.get, ("PMIX_NAMESPACE", "MASTER_ADDR", "MASTER_PORT")))) or "local"
+
+
 def take(folder: StagedFolder) -> None:
     """Leases a copy for this job, or renews the lease; to be called before looking whether the copy exists.
 

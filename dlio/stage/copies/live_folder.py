@@ -30,7 +30,7 @@ from dlio.stage.copies.folder import LIVE, StagedFolder
 
 AGENT, SOCKET, TASK, LOG, FILES = "agent.json", "socket", "task.json", "agent.log", "files"
 SMALL_BYTES = 64 << 10  # of a file that comes as one piece, has no blocks, and is read when it has its final name
-_VERSION = 2
+_VERSION = 3  # of the folder: to be changed with its layout, and with what its processes say to each other
 _log = logging.getLogger(__name__)
 END_SECONDS = 5.0  # for agents to end
 _POLL_SECONDS = 0.02
@@ -46,6 +46,7 @@ class AgentRecord:
         node: the rank of its node.
         nodes: the number of nodes.
         may_be_ended: whether `dlio clean` ends it: an agent, but no `dlio stage` that somebody waits for.
+        version: of the folder as it knows it; of another one than this process's, only `owner` and this mean anything.
     """
 
     owner: Owner
@@ -53,6 +54,7 @@ class AgentRecord:
     node: int
     nodes: int
     may_be_ended: bool = True
+    version: int = _VERSION
 
 
 @lru_cache(64)
@@ -88,9 +90,13 @@ class LiveFolder:
         """Returns the path of the bits of an unfinished file: in a folder whose name no file's path begins with."""
         return self.path / FILES / CONTROL / file.name
 
-    def new(self, number: int) -> Path:
-        """Returns the path of a file that is made, until it has its length: it is in no other file's way."""
-        return self.path / FILES / CONTROL / CONTROL / str(number)
+    @property
+    def files(self) -> Path:
+        """The folder of unfinished files, by a name that no process gives again: FILES leads to it.
+
+        A process that was taken for lost, and goes on, does not reach its successor's files by it.
+        """
+        return self.path / os.readlink(self.path / FILES)  # noqa: PTH115
 
     def present_bytes(self, listed: Sequence[File]) -> int:
         """Returns how many bytes of the files are here, finished or not."""
@@ -111,9 +117,15 @@ class LiveFolder:
     def make(self) -> None:
         """Makes the folder; raises StorageError if it cannot be made."""
         with files.storage_errors("create", self.path):
-            for folder in (self.path.parent, self.path, self.path / FILES):
+            for folder in (self.path.parent, self.path):
                 folder.mkdir(mode=0o700, exist_ok=True)
             self.path.chmod(0o700)
+            if not ((link := self.path / FILES).is_symlink() and link.is_dir()):
+                self._remove_files()
+                made = self.path / f"{FILES}-{world.random_bytes(8).hex()}"
+                made.mkdir(mode=0o700)
+                with suppress(FileExistsError):  # another process has made one
+                    link.symlink_to(made.name)
 
     def open(self) -> OpenFolder:
         """Returns the folder, held open; no link below the copy is followed. Raises OSError."""
@@ -130,19 +142,31 @@ class LiveFolder:
         return None
 
     def agent(self, user: int | None = None) -> AgentRecord | None:
-        """Returns the agent of a user, by default of this one, that runs; None if none does."""
+        """Returns the agent of a user, by default of this one, that runs; None if none does.
+
+        Raises:
+            StorageError: it is of another version of dlio, which shares the copy's folder with none but its own kind.
+        """
+        found = self._of_any_version(user)
+        if found and found.version != _VERSION:
+            problem = (
+                f"process {found.owner.pid} on {found.owner.host} fills {self.staged.path} by another version of dlio"
+            )
+            raise StorageError(f"{problem}: wait until it has ended, or end it by dlio clean; then stage again")
+        return found
+
+    def _of_any_version(self, user: int | None) -> AgentRecord | None:
         try:
             record = json.loads(self._read(AGENT, user) or b"")
-            where = record["socket"]
-            if record["version"] != _VERSION or not isinstance(where, str):
-                return None
-            found = AgentRecord(
-                Owner.from_json(record["owner"]), where, int(record["node"]), int(record["nodes"]),
-                bool(record["may_be_ended"]),
-            )  # fmt: skip
+            owner, version = Owner.from_json(record["owner"]), int(record["version"])
+            given = (
+                record if version == _VERSION else {"socket": "", "node": 0, "nodes": 1, "may_be_ended": True} | record
+            )
+            where, node, nodes = given["socket"], int(given["node"]), int(given["nodes"])
+            found = AgentRecord(owner, where, node, nodes, bool(given["may_be_ended"]), version)
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
-        return None if self._is_over(found.owner) else found
+        return found if isinstance(where, str) and not self._is_over(owner) else None
 
     def _is_over(self, owner: Owner) -> bool:
         """Returns whether an agent is dead: of one that cannot be looked at, by its heartbeat."""
@@ -171,7 +195,7 @@ class LiveFolder:
 
     def write_record(self, record: AgentRecord) -> None:
         """Writes where the loaders of the node find the agent; raises StorageError if the file cannot be written."""
-        files.publish_bytes(self.path / AGENT, json.dumps({"version": _VERSION, **asdict(record)}).encode())
+        files.publish_bytes(self.path / AGENT, json.dumps(asdict(record)).encode())
 
     def remove_record(self) -> None:
         """Removes the agent's record."""
@@ -180,13 +204,23 @@ class LiveFolder:
 
     def remove_unfinished(self) -> None:
         """Removes the unfinished files, and the folder if no agent runs."""
-        shutil.rmtree(self.path if self.agent() is None else self.path / FILES, ignore_errors=True)
+        if self._of_any_version(None) is None:
+            shutil.rmtree(self.path, ignore_errors=True)
+        else:
+            self._remove_files()
+
+    def _remove_files(self) -> None:
+        for each in self.path.glob(f"{FILES}*"):
+            if each.is_symlink():
+                each.unlink(missing_ok=True)
+            else:
+                shutil.rmtree(each, ignore_errors=True)
 
     def signal_agent(self) -> Owner | None:
         """Has the agent end; returns its process, None if none runs. Only a process of the copy's owner is touched."""
         with suppress(OSError):
             user = self.staged.path.lstat().st_uid
-            agent = self.agent(user)
+            agent = self._of_any_version(user)
             if agent and agent.may_be_ended and agent.owner.is_alive(user):
                 os.kill(agent.owner.pid, signal.SIGTERM)
                 return agent.owner

@@ -9,6 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from dlio.dataset.location import TREE
@@ -16,8 +18,13 @@ from dlio.dataset.manifest import NAME, Manifest
 from dlio.dataset.tree import Entry, entries_of
 from dlio.errors import ManifestError, StorageError
 from dlio.io import files
+from dlio.io.filesystems import sync_filesystem
+from dlio.io.threads import in_threads
 from dlio.stage.copies.access import Access
 from dlio.stage.copies.base_folder import CONTROL, MOST_LEVELS
+from dlio.stage.copies.learned import Learned
+
+_THREADS = 16
 
 
 def restore(manifest: Manifest, root: Path) -> None:
@@ -49,7 +56,32 @@ def restore(manifest: Manifest, root: Path) -> None:
                 _make_link(root, entry)
         for entry in reversed(folders):  # what is made in a folder changes its time
             _give(root, entry)
-            files.sync_folder(root / entry.path)
+    _sync_all(root, entries)
+
+
+def _sync_all(root: Path, entries: Sequence[Entry]) -> None:
+    """Waits until a whole copy is on the disk; if that fails, no later run trusts what is here.
+
+    Linux counts pages that it could not write as clean: they can be read, and the next sync is a success.
+    """
+    try:
+        if not sync_filesystem(root):
+            synced = [entry for entry in entries if entry.kind != "link"]
+            in_threads(_THREADS, partial(_sync, root), synced, "dlio-sync")
+            files.sync_folder(root)
+    except StorageError:
+        Learned(root).forget()
+        raise
+
+
+def _sync(root: Path, entry: Entry) -> None:
+    path = root / entry.path
+    if entry.kind == "folder":
+        files.sync_folder(path)
+        return
+    files.sync_file(path)
+    with files.storage_errors("look at", path), path.open("rb", buffering=0) as file:
+        files.check_length(path, file.fileno(), entry.num_bytes)
 
 
 def check_reserved(name: str) -> None:

@@ -22,6 +22,7 @@ from dlio.io import files, limits, world
 from dlio.io.filesystems import filesystem_of
 from dlio.io.sizes import format_size
 from dlio.locking.claim import claimed
+from dlio.locking.claim_file import Claim
 from dlio.stage.client.start import START_SECONDS, Task, serves
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
@@ -94,7 +95,7 @@ def _with_room(task: Task, plan: Plan, folder: StagedFolder) -> Plan:
     """Returns the plan with the bytes that this node may keep, after making room for what is missing of them."""
     wanted = sum(file.num_bytes for file in plan.wanted)
     most = wanted if task.cache_bytes is None else task.cache_bytes
-    here = LiveFolder(folder).present_bytes(plan.listed)
+    here = LiveFolder(folder).present_bytes([file for shard in plan.manifest.shards for file in shard.files])
     try:
         make_room(folder, min(wanted, most) - here, len(plan.wanted))
     except StorageError as error:
@@ -104,14 +105,14 @@ def _with_room(task: Task, plan: Plan, folder: StagedFolder) -> Plan:
     return replace(plan, room=max(most, 0))
 
 
-def ready_node(task: Task, job: Job, plan: Plan, folder: StagedFolder) -> Node:
-    """Returns the node that fetches and serves; raises DlioError if it cannot."""
+def ready_node(task: Task, job: Job, plan: Plan, folder: StagedFolder, claim: Claim | None = None) -> Node:
+    """Returns the node that fetches and serves; raises DlioError if it cannot, as `Node.begin`."""
     live = LiveFolder(folder)
     live.make()
-    live.keep_task(task.to_json())
+    live.keep_task(replace(task, listed="").to_json())  # a later agent looks itself
     node = Node(job, _with_room(task, plan, folder), folder)
     try:
-        node.begin()
+        node.begin(claim)
     except BaseException:
         node.close()
         raise
@@ -125,7 +126,7 @@ def _filled(task: Task, job: Job, plan: Plan, folder: StagedFolder, claims: Clai
         take_over(folder, str(job.source), claims)
     LiveFolder(folder).make()
     _log_to(LiveFolder(folder).log)
-    node = ready_node(task, job, plan, folder)
+    node = ready_node(task, job, plan, folder, claims[0])
     try:
         _log.warning("%s is ready", node)
         say("ready")
@@ -152,6 +153,7 @@ def _log_to(path: Path) -> None:
 def main() -> None:
     """Runs an agent in a child of this process, which itself ends at once."""
     task, said = Task.from_json(sys.stdin.read()), list[str]()
+    sys.path += [each for each in task.modules if each not in sys.path]  # last, so that they hide nothing
 
     def say(line: str) -> None:
         if not said:

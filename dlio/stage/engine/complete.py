@@ -18,7 +18,6 @@ from dlio.errors import StorageError
 from dlio.io import limits, world
 from dlio.locking.claim import claimed
 from dlio.locking.claim_file import Claim, is_in_force
-from dlio.locking.owner import Owner
 from dlio.stage.client.status import Following
 from dlio.stage.copies import lease
 from dlio.stage.copies.access import Access
@@ -33,9 +32,10 @@ from dlio.stage.engine.store import Store
 from dlio.stage.engine.together import Together
 from dlio.stage.engine.writing import Create
 from dlio.stage.job import Job, Outcome
-from dlio.stage.meeting.meeting import MOST_TEXT, Meeting, Peer
+from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.planning.plan import Plan
 from dlio.stage.protocol.wire import Origin
+from dlio.stage.strategies import Strategy
 from dlio.stage.transfer.source import StagingSource
 
 _HEAD_START_SECONDS = 2.0
@@ -45,25 +45,25 @@ _log = logging.getLogger(__name__)
 Claims = tuple[Claim, Claim | None]  #: this process's claim, and the one before it
 
 
-def complete(job: Job, plan: Plan, copy: str, meeting: Meeting | None = None) -> Outcome:
-    """Returns the staged data set in the folder `copy`, once it holds what the plan wants.
+def complete(job: Job, strategy: Strategy, meeting: Meeting | None = None) -> Outcome:
+    """Returns the staged data set, once this node's copy holds what its plan wants.
 
     Args:
         job: the source and the destination.
-        plan: what this node keeps, and where it comes from.
-        copy: the staged folder's name.
-        meeting: the other nodes, if the plan has others; None in a process that is not to meet them.
+        strategy: gives the plan.
+        meeting: the other nodes, if the plan has others; None in a process that is not to meet them. It is left.
 
     Raises:
+        UsageError: the job lacks what the strategy needs.
         ManifestError: a file has a reserved name.
         DigestError: a source file is damaged.
         StorageError: no room, no permission, an input/output error, or the process that filled the copy failed.
     """
     try:
-        return choosing_again(partial(_complete, job, plan, copy, meeting))
+        return choosing_again(partial(_complete, job, strategy.plan(job), strategy.copy_name(job), meeting))
     except BaseException as error:
         if meeting:
-            meeting.leave(Peer(plan.node, ("", 0), Owner.current(), False, 0, 1, waiting_for=str(error)[:MOST_TEXT]))
+            meeting.leave(meeting.word(lacks=1, why=str(error)))
         raise
 
 
@@ -122,7 +122,7 @@ class _Aside:
     def leave(self) -> None:
         """Leaves the word that this node keeps nothing for the others."""
         if self._meeting:
-            self._meeting.leave(Peer(self._plan.node, ("", 0), Owner.current(), True, 0, 0))
+            self._meeting.leave(self._meeting.word())
         self.has_left = True
 
 
@@ -131,7 +131,7 @@ def _serve_complete(job: Job, plan: Plan, folder: StagedFolder, meeting: Meeting
     try:
         with claimed(folder.claims, lambda: False, patient=False) as claim:
             if claim:
-                with _at_work(job, plan, folder, meeting=meeting) as together:
+                with _at_work(job, plan, folder, claim[0], meeting=meeting) as together:
                     together.serve()
                 return
     except StorageError as error:  # as in a copy of root's
@@ -141,7 +141,12 @@ def _serve_complete(job: Job, plan: Plan, folder: StagedFolder, meeting: Meeting
 
 @contextmanager
 def _at_work(
-    job: Job, plan: Plan, folder: StagedFolder, create: Create | None = None, meeting: Meeting | None = None
+    job: Job,
+    plan: Plan,
+    folder: StagedFolder,
+    claim: Claim,
+    create: Create | None = None,
+    meeting: Meeting | None = None,
 ) -> Iterator[Together]:
     """Yields a node at work, and ends it."""
     if meeting:
@@ -150,7 +155,7 @@ def _at_work(
         closing(Node(job, plan, folder, create, is_hurried=True, meeting=meeting)) as node,
         closing(Together(job, node)) as together,
     ):
-        node.begin()
+        node.begin(claim)
         yield together
 
 
@@ -193,7 +198,7 @@ def fill(
         make_room(folder, lacked, len(missing))
         if job.listeners.expect:
             job.listeners.expect(lacked)
-        with _at_work(job, plan, folder, create, meeting) as together:
+        with _at_work(job, plan, folder, claims[0], create, meeting) as together:
             together.wait()
             together.node.agree()
             finish()

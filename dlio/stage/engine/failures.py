@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dlio.errors import DigestError, StorageError
 from dlio.io import world
 
+ADVICE = "see whether the source and this node's storage answer, then stage again"
 GIVE_UP_SECONDS = 15.0  # without a block: then a waiting reader gets an error
 _FAILING_SECONDS = 8.0  # of failures that may pass
 _PAUSES = (0.25, 5.0)  # before it is tried again: the first, twice as long each time, the longest
@@ -59,15 +60,33 @@ class Failure:
 
 
 class Failures:
-    """The failures of all files; for any number of threads."""
+    """The failures of all files; for any number of threads.
+
+    Attributes:
+        from_source: the files of which wrong bytes came: from then on they come from the source only.
+    """
 
     def __init__(self) -> None:
+        self.from_source, self._damaged = set[int](), set[int]()
         self._lock = world.lock()
         self._of: dict[int, Failure] = {}
 
     def get(self, number: int) -> Failure | None:
         """Returns what fails of a file."""
         return self._of.get(number)
+
+    def checked(self, number: int, asked: float) -> Failure | None:
+        """Returns what fails of a file; raises it if a reader that waits since `asked` is to get it.
+
+        Raises:
+            FullError, StorageError: as `Fill.need`.
+        """
+        failure = self.get(number)
+        if failure and failure.errno in FULL:
+            raise FullError(failure.problem)
+        if failure and failure.explains(asked):
+            raise StorageError(f"{failure.problem}: {ADVICE}" if failure.errno else failure.problem)
+        return failure
 
     def note(self, number: int, error: Exception) -> None:
         """Notes an error."""
@@ -81,6 +100,19 @@ class Failures:
             self._of[number] = Failure(
                 getattr(error, "errno", None) or 0, problem, is_final, pause, since, now, tries + 1
             )
+
+    def is_first_damage(self, number: int) -> bool:
+        """Notes that a file is damaged, and returns whether it is for the first time."""
+        with self._lock:
+            self.from_source.add(number)
+            is_first = number not in self._damaged
+            self._damaged.add(number)
+            return is_first
+
+    def forget_damage(self, number: int) -> None:
+        """Has the next damage of a file count as its first: nothing of it could be fetched again."""
+        with self._lock:
+            self._damaged.discard(number)
 
     def mend(self, number: int) -> None:
         """Notes a success."""

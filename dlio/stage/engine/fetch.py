@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
+from dlio.dataset.tree import group_digest, slices
 from dlio.io import files, trace, world
 from dlio.stage.engine.failures import LaterError
 from dlio.stage.meeting.meeting import Meeting, Peer
@@ -181,6 +182,9 @@ class Fetching:
 
     def digest_at_source(self, number: int) -> str:
         """Returns the digest of a file, which is read from the source once more; raises StorageError."""
+        if group := self._plan.groups.get(self._plan.listed[number].name):
+            self.fetch(number, 0, data := memoryview(bytearray(self._plan.listed[number].num_bytes)), only_source=True)
+            return group_digest([files.digest_bytes(part) for _, part in slices(group, data)])
         file, running = self._plan.listed[number], files.new_hash(files.DEFAULT_DIGEST)
         buffer = memoryview(bytearray(min(files.BLOCK_BYTES, file.num_bytes)))
         for begin in range(0, file.num_bytes, files.BLOCK_BYTES):

@@ -1,7 +1,6 @@
 """Fetches the files of a store by threads, and lets others wait for what they need of them.
 
 What fails is tried again after growing pauses; a waiting reader gets the error's text.
-
 The files that this node reads from the source, and all others, have threads of their own: else all threads of two nodes
 could wait for each other, each for what the other reads from the source as soon as a thread is free.
 """
@@ -14,17 +13,15 @@ from functools import partial
 from dlio.errors import DigestError, StorageError
 from dlio.io import world
 from dlio.io.threads import started_up_to
-from dlio.stage.engine.failures import FULL, GIVE_UP_SECONDS, Failures, FullError, LaterError
+from dlio.stage.engine.failures import ADVICE, GIVE_UP_SECONDS, Failures, LaterError
 from dlio.stage.engine.pending import LOOK_SECONDS, Pending, Piece
 from dlio.stage.engine.store import Store
 from dlio.stage.engine.waiters import Waiters
 from dlio.stage.engine.writing import Buffers
 from dlio.stage.planning.flows import THREADS
-from dlio.stage.protocol.wire import BEAT_SECONDS, Origin, Span
+from dlio.stage.protocol.wire import Origin, Span
 
-LATER_SECONDS = 0.1
-_OVERDUE_SECONDS = 1.0
-_ADVICE = "see whether the source and this node's storage answer, then stage again"
+LATER_SECONDS, _OVERDUE_SECONDS = 0.1, 1.0
 _IDLE_SECONDS = 5.0  # between two looks for unannounced work, once all is there
 
 
@@ -71,11 +68,10 @@ class Fill:
         self._is_read_soon = kinds > 1 and not is_hurried  # by others, from the page cache; a broadcast does with less
         self.failure: BaseException | None = None
         self.settled = world.event()
-        self._finishing, self._from_source, self._damaged = set[int](), set[int](), set[int]()
-        self._progress, self._origins = dict[int, float](), dict[int, Origin]()
-        self._latest_progress, self._is_watched = 0.0, False  # one thread looks for work that nobody announces
-        self._buffers, self._stopped, self._ends_at = Buffers(), False, float("inf")
-        self._threads: list[world.Thread] = []
+        self._finishing, self._origins = set[int](), dict[int, Origin]()
+        self._progress, self._latest_progress = dict[int, float](), 0.0
+        self._buffers, self._threads = Buffers(), list[world.Thread]()
+        self._stopped, self._is_watched, self._ends_at = False, False, float("inf")
 
     def start(self, threads: int = 0) -> None:
         """Starts threads of each kind, or as many as the system allows; raises MissingError if that is none."""
@@ -122,32 +118,35 @@ class Fill:
             StorageError: it cannot be read, or nothing of it has come for a while; says why, and what to do.
             FullError: there is no room for it here.
         """
-        whole = not spans
-        spans = spans or [(0, self._store.listed[number].num_bytes)]
+        whole, spans = not spans, spans or [(0, self._store.listed[number].num_bytes)]
         if self._has(number, spans, whole):
             return Origin.DISK
-        asked = beaten = world.monotonic()
-        with self._waiters.news(number) as news:
+        asked = world.monotonic()
+        with self._waiters.news(number, beat) as news:
             while not self._has(number, spans, whole):
                 is_overdue = world.monotonic() - asked > _OVERDUE_SECONDS  # else urgent work could hold it up for ever
                 self._ask(number, spans, is_urgent=is_urgent, comes_first=is_urgent or is_overdue)
                 with self._changed:
                     self._check(number, asked)
-                news.wait(0.1)
-                news.clear()
-                if beat and world.monotonic() - beaten > BEAT_SECONDS:
-                    beaten = world.monotonic()
-                    beat()
-                if whole and self._store.is_whole(number):
+                news.wait()
+                if whole:
                     self._finish(number)
         return self._origins.get(number, Origin.DISK)
 
     def again(self, number: int, spans: Sequence[Span], beat: Callable[[], None] | None = None) -> Origin:
         """Fetches spans again that failed their checksums, from the source; raises as `need`."""
-        with self._changed:
-            self._from_source.add(number)
-        self._store.clear(number, spans)
+        with self._waiters.news(number, beat) as news:
+            while not self._cleared(number, spans):
+                news.wait()
         return self.need(number, spans, beat)
+
+    def _cleared(self, number: int, spans: Sequence[Span]) -> bool:
+        """Has spans fetched again; returns False while the file is verified: what comes then would get its name."""
+        self._failures.from_source.add(number)
+        with self._changed:
+            if is_free := number not in self._finishing:
+                self._store.clear(number, spans)
+            return is_free
 
     def _has(self, number: int, spans: Sequence[Span], whole: bool) -> bool:
         return self._store.is_finished(number) or (not whole and not self._store.missing(number, spans))
@@ -156,21 +155,16 @@ class Fill:
         """Requests the missing parts of the spans next, and again the parts that failed since they were requested."""
         missing = self._store.missing(number, spans)
         with self._changed:
-            if pieces := self._of(number).ask(number, missing, is_urgent=is_urgent, comes_first=comes_first):
-                self._changed.notify(pieces)
+            self._changed.notify(self._of(number).ask(number, missing, is_urgent=is_urgent, comes_first=comes_first))
 
     def _check(self, number: int, asked: float) -> None:
         """Raises StorageError if it makes no sense to wait any longer."""
-        failure = self._failures.get(number)
-        if failure and failure.errno in FULL:
-            raise FullError(failure.problem)
-        if failure and failure.explains(asked):
-            raise StorageError(f"{failure.problem}: {_ADVICE}" if failure.errno else failure.problem)
+        failure = self._failures.checked(number, asked)
         latest = self._progress.get(number, 0.0) if self._of(number).has_begun(number) else self._latest_progress
         idle = world.monotonic() - max(asked, latest)
         if idle > GIVE_UP_SECONDS or self._stopped:
             why = failure.problem if failure else f"{self._source_name(number)} has not been read for {idle:.0f} s"
-            raise StorageError(f"{why}: {_ADVICE}")
+            raise StorageError(f"{why}: {ADVICE}")
 
     def _work(self) -> None:
         try:
@@ -185,10 +179,9 @@ class Fill:
             if piece.begin < piece.end:
                 self._bring(piece, is_urgent)
             with self._changed:
-                self._of(piece.number).release(piece, is_urgent=is_urgent)
-                is_last = not self._of(piece.number).has_begun(piece.number)
+                is_last = self._of(piece.number).release(piece, is_urgent=is_urgent)
             self._waiters.wake(piece.number)
-            if is_last and self._store.is_whole(piece.number):
+            if is_last:
                 self._finish(piece.number)
 
     def _bring(self, piece: Piece, is_urgent: bool) -> None:
@@ -218,10 +211,12 @@ class Fill:
         buffer = self._buffers.take()
         target, release = buffer[: piece.end - piece.begin], partial(self._buffers.give_back, buffer)
         try:
-            origin = self._fetch(piece.number, piece.begin, target, piece.number in self._from_source, is_urgent)
+            origin = self._fetch(
+                piece.number, piece.begin, target, piece.number in self._failures.from_source, is_urgent
+            )
             is_cached = is_urgent or (self._is_read_soon and origin == Origin.SOURCE)
             if world.monotonic() > self._ends_at:  # it hung, and was left behind: a successor may write these files
-                raise StorageError(f"{self._source_name(piece.number)} answered too late: {_ADVICE}")
+                raise StorageError(f"{self._source_name(piece.number)} answered too late: {ADVICE}")
             self._store.write(piece.number, piece.begin, target, None if is_cached else release)
         except BaseException:
             release()
@@ -231,21 +226,28 @@ class Fill:
         return origin
 
     def _finish(self, number: int) -> None:
-        """Gives a whole file its name, unless another thread does; what is damaged is fetched again from the source."""
-        with self._changed:
-            if number in self._finishing or self._store.is_finished(number):
-                return
-            self._finishing.add(number)
-            self._changed.notify()  # another thread fetches in the meantime
+        """Gives a file its name if it is whole, unless another thread does; what is damaged is fetched again."""
+        is_ours = False
         try:
-            self._store.finish(number)
-            self._named(number)
+            if is_ours := self._begins_to_finish(number):
+                self._store.finish(number)
+                self._named(number)
         except Exception as error:
             self._failed(number, error)
         finally:
-            with self._changed:
-                self._finishing.discard(number)
+            if is_ours:
+                with self._changed:
+                    self._finishing.discard(number)
                 self._waiters.wake(number)
+
+    def _begins_to_finish(self, number: int) -> bool:
+        """Returns whether a file is whole and nobody verifies it: from now on this thread does, and nobody writes."""
+        with self._changed:
+            if number in self._finishing or self._store.is_finished(number) or not self._store.is_whole(number):
+                return False
+            self._finishing.add(number)
+            self._changed.notify()  # another thread fetches in the meantime
+            return True
 
     def _named(self, number: int) -> None:
         """Notes that a file has its name."""
@@ -258,29 +260,29 @@ class Fill:
             self.settled.set()
 
     def _failed(self, number: int, error: Exception) -> None:
-        """Notes an error; the first time that a file is damaged, it is fetched again instead."""
-        is_damage = isinstance(error, DigestError)
-        if is_damage:
-            self._judge(number, False)
-        if not (is_damage and self._is_first_damage(number)):
-            self._failures.note(number, error)
-            self.failure = self.failure or error
-            if self._is_hurried:
-                self.settled.set()
-        if is_damage:  # last: what is missing may be fetched at once
-            self._store.clear(number, [(0, self._store.listed[number].num_bytes)])
+        """Notes an error; the first time that a file is damaged, it is fetched again instead. Raises nothing."""
+        if not isinstance(error, DigestError):
+            self._note(number, error)
+            return
+        self._judge(number, False)
+        if not self._failures.is_first_damage(number):
+            self._note(number, error)
+        try:
+            self._store.clear(number, [(0, self._store.listed[number].num_bytes)])  # last: it may be fetched at once
+        except StorageError as another:
+            self._failures.forget_damage(number)  # which is found once more
+            self._note(number, another)
+
+    def _note(self, number: int, error: Exception) -> None:
+        """Notes an error of a file."""
+        self._failures.note(number, error)
+        self.failure = self.failure or error
+        if self._is_hurried:
+            self.settled.set()
 
     def _of(self, number: int) -> Pending:
         """Returns the pieces of those files that a file belongs to."""
         return self._pending[-1] if self._is_far(number) else self._pending[0]
-
-    def _is_first_damage(self, number: int) -> bool:
-        """Returns whether a file is found damaged for the first time; from now on it comes from the source only."""
-        with self._changed:
-            self._from_source.add(number)
-            is_first = number not in self._damaged
-            self._damaged.add(number)
-            return is_first
 
     def _take(self) -> tuple[Piece, bool] | None:
         """Waits for the next piece and marks it as under way; None once stopped. Also returns whether it is urgent."""
@@ -293,7 +295,6 @@ class Fill:
                         self._progress[taken[0].number] = world.monotonic()
                         self._changed.notify()  # there may be more
                         return taken
-                watches, self._is_watched = not self._is_watched, True
-                seconds = _IDLE_SECONDS if self._store.is_complete else LOOK_SECONDS
-                self._changed.wait(seconds if watches else None)
+                watches, self._is_watched = not self._is_watched, True  # one looks for work that nobody announces
+                self._changed.wait((_IDLE_SECONDS if self._store.is_complete else LOOK_SECONDS) if watches else None)
                 self._is_watched = self._is_watched and not watches

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import logging
 import shutil
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from typing import Any
 
 from dlio.cluster.liveness import Signs
 from dlio.errors import StorageError
 from dlio.io import files, world
+from dlio.locking.claim_file import Claim, is_in_force
 from dlio.locking.owner import Owner
 from dlio.stage.copies import lease
 from dlio.stage.copies.folder import StagedFolder
-from dlio.stage.copies.learned import Learned
-from dlio.stage.copies.live_folder import FILES, AgentRecord, LiveFolder
+from dlio.stage.copies.live_folder import AgentRecord, LiveFolder
+from dlio.stage.copies.small_files import lacking
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.relay import Relay
 from dlio.stage.engine.server import Server
 from dlio.stage.engine.store import Store
 from dlio.stage.engine.writing import Create
-from dlio.stage.job import Job
+from dlio.stage.job import Job, all_files
 from dlio.stage.meeting.agreeing import agree
 from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
 from dlio.stage.meeting.meeting import MOST_TEXT, Meeting, Peer
@@ -84,11 +85,12 @@ class Node:
             self._live,
             plan.listed,
             plan.kept,
-            lacking := self._lacking(),
+            absent := self._lacking(),
             job.access,
             self._source_name,
             create,
             job.listeners.report,
+            plan.groups,
         )
         self._fetching = Fetching(job.source, self.plan, self.meeting, self.store.learned.receives)
         is_far = (lambda number: plan.owner(number) != plan.node) if self.meeting else None
@@ -100,12 +102,14 @@ class Node:
         self._relay = Relay(self._fetching.fetch, self._fetching.asked)
         self._lock = world.lock()
         self._signs = Signs()
-        self._tcp = self.meeting.listener(content) if self.meeting else None
-        self._unix = None if folder.share else UnixListener(self._live)
-        listeners = [listener for listener in (self._unix, self._tcp) if listener]
-        self.server = Server(listeners, self.store, self.fill, self._relay, self)
+        with ExitStack() as listening:  # an address at which nobody answers would hold up the others
+            self._unix = None if folder.share else listening.enter_context(closing(UnixListener(self._live)))
+            self._tcp = listening.enter_context(closing(self.meeting.listener(content))) if self.meeting else None
+            listeners = [listener for listener in (self._unix, self._tcp) if listener]
+            self.server = Server(listeners, self.store, self.fill, self._relay, self)
+            listening.pop_all()
         self._inode = self._live.path.stat().st_ino
-        self._had = self.store.present_bytes + self._live.begun([plan.listed[number] for number in lacking])
+        self._had = self.store.present_bytes + self._live.begun([plan.listed[number] for number in absent])
 
     def __str__(self) -> str:
         return f"node {self.plan.node} of {self.plan.num_nodes}, at {self._tcp or self._unix}"
@@ -117,19 +121,25 @@ class Node:
 
     def _lacking(self) -> set[int]:
         """Returns the numbers of the kept files that have no final name, or no digest, yet; raises StorageError."""
-        kept = {self.plan.listed[number].name: number for number in self.plan.kept}
-        wanted = [self.plan.listed[number] for number in kept.values()]
-        missing = {file.name for file in self.folder.missing(wanted)} | Learned(self.folder.path).lacking(wanted)
-        return {kept[name] for name in missing}
+        kept = {self.plan.listed[number]: number for number in self.plan.kept}
+        return {kept[file] for file in lacking(self.folder, list(kept), self.plan.groups)}
 
     def _source_name(self, number: int) -> str:
         return self._job.source.name_of(self.plan.listed[number])
 
-    def begin(self) -> None:
-        """Publishes its address for the loaders and the other nodes, and starts to fetch."""
+    def begin(self, claim: Claim | None = None) -> None:
+        """Publishes its address for the loaders and the other nodes, and starts to fetch.
+
+        Raises:
+            StorageError: the claim is over: another process took this one for lost, and the unfinished files are its.
+        """
+        if claim and not is_in_force(self.folder.claims, claim):
+            raise StorageError(
+                f"{self.folder.path} is filled by another process, which took this one for lost: stage again"
+            )
         self._live.keep_manifest(self.plan.manifest)
         with files.storage_errors("create", self.folder.path):
-            for inner in dict.fromkeys(file.name.rpartition("/")[0] for file in self.plan.listed):
+            for inner in dict.fromkeys(file.name.rpartition("/")[0] for file in all_files(self.plan.manifest)):
                 (self.folder.path / inner).mkdir(mode=0o700, parents=True, exist_ok=True)
         self._tell()
         if self._unix:  # before any block can take the disk's last room
@@ -253,18 +263,19 @@ class Node:
             "peer_bytes": self._fetching.peer_bytes,
             "sent_bytes": self.server.sent_bytes,
             "keeps_all": self.plan.is_whole,
-            "nodes": [_shown(peer) for peer in (self.peer(), *others)],
+            "nodes": [peer.shown for peer in (self.peer(), *others)],
         }
 
     @property
     def kept_names(self) -> list[str]:
         """The names of the files that this node keeps."""
-        return [self.plan.listed[number].name for number in sorted(self.plan.kept)]
+        learned = self.store.learned
+        return [name for number in sorted(self.plan.kept) for name in learned.names_of(self.plan.listed[number].name)]
 
     def publish(self) -> None:
         """Publishes that the copy is complete."""
         self._tell()
-        shutil.rmtree(self._live.path / FILES, ignore_errors=True)
+        self._live.remove_unfinished()
 
     def close(self) -> bool:
         """Stops fetching and serving, and removes its records; returns whether nothing can be written any more."""
@@ -285,16 +296,3 @@ class Node:
             with suppress(StorageError):  # after a loss of power it would be there again
                 files.sync_folder(self._live.path.parent)
         return has_stopped
-
-
-def _shown(peer: Peer) -> dict[str, Any]:
-    """Returns the figures of a node, for `Client.stat`."""
-    return {
-        "node": peer.node,
-        "host": peer.owner.host,
-        "staged_bytes": peer.staged,
-        "total_bytes": peer.total,
-        "bytes_per_second": peer.rate,
-        "is_complete": peer.is_complete,
-        "waiting_for": peer.waiting_for,
-    }

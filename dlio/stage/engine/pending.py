@@ -147,14 +147,15 @@ class Pending:
             return piece, False
         return None
 
-    def release(self, piece: Piece, *, is_urgent: bool) -> None:
-        """Notes that a piece is not under way any more."""
+    def release(self, piece: Piece, *, is_urgent: bool) -> bool:
+        """Notes that a piece is not under way any more; returns whether no other one of its file is."""
         self._taken -= 1
         self._in_background -= not is_urgent
         with suppress(ValueError):  # it lacked its name only
             self._under_way[piece.number].remove(piece)
         if not self._under_way[piece.number]:
             del self._under_way[piece.number]
+        return not self.has_begun(piece.number)
 
     def has_begun(self, number: int) -> bool:
         """Returns whether a piece of a file is under way."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from dlio.cached import cached_property
 from dlio.io import files, world
 from dlio.stage.copies.blocks import Blocks
-from dlio.stage.engine.writing import opened
+from dlio.stage.engine.writing import PAGE_BYTES, is_hole, opened, write_range
 
 _READ_BYTES = 1 << 20  # from the page cache, by several threads at once
 _MOST_GAP = 16 << 20  # bytes that are read again while others wait to add more
@@ -140,3 +141,25 @@ class RunningDigest:
         with opened(self._path, os.O_RDONLY) as descriptor:
             while count := world.preadv(descriptor, [buffer[: end - self._end]], self._end):
                 self._count(buffer[:count])
+
+
+@dataclass(slots=True)
+class Begun:
+    """An unfinished file; a sparse one has zeros where nothing was written, and `last_bytes` are what was written."""
+
+    blocks: Blocks
+    digest: RunningDigest
+    is_sparse: bool
+    last_bytes: bytes = b""
+
+    def write(self, path: Path, begin: int, data: memoryview, *, is_cached: bool) -> None:
+        """Writes a range, then notes that it is there; raises OSError."""
+        if not (self.is_sparse and is_hole(data)):
+            try:
+                write_range(path, begin, data, is_cached=is_cached)
+            except OSError:
+                self.is_sparse = False  # a part of it may be written
+                raise
+        self.blocks.set(begin, begin + len(data))
+        if begin + len(data) == self.blocks.num_bytes:
+            self.last_bytes = bytes(data[-PAGE_BYTES:])

@@ -50,7 +50,7 @@ def _complete(job: Job, strategy: Strategy) -> Outcome:
     open_for_us(whole)
     laid_out = strategy.layouts(job) if isinstance(strategy, LayingOut) else {}
     create = (lambda path, file: striping.create(path, laid_out[file.name])) if laid_out else None
-    node, nodes = job.topology.node_rank or 0, job.topology.num_nodes or 1
+    node, nodes = job.topology.node_and_count or (0, 1)
     done = []
     for share in ((node + step) % nodes for step in range(nodes)):
         plan = strategy.plan(replace(job, topology=replace(job.topology, node_rank=share, num_nodes=nodes)))

@@ -8,9 +8,8 @@ named at once.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from dlio.cached import cached_property
@@ -19,23 +18,13 @@ from dlio.errors import StorageError
 from dlio.io import files, trace, world
 from dlio.stage.copies.access import Access
 from dlio.stage.copies.base_folder import CONTROL
-from dlio.stage.copies.blocks import Blocks
 from dlio.stage.copies.learned import Learned
-from dlio.stage.copies.live_folder import FILES, SMALL_BYTES, LiveFolder
+from dlio.stage.copies.live_folder import SMALL_BYTES, LiveFolder
+from dlio.stage.copies.small_files import Groups
 from dlio.stage.engine import writing
 from dlio.stage.engine.failures import FULL, FullError
-from dlio.stage.engine.running_digest import Held, RunningDigest
+from dlio.stage.engine.running_digest import Begun, Held, RunningDigest
 from dlio.stage.protocol.wire import Span
-
-
-@dataclass(slots=True)
-class _Begun:
-    """An unfinished file; a sparse one has zeros where nothing was written, and `last_bytes` are what was written."""
-
-    blocks: Blocks
-    digest: RunningDigest
-    is_sparse: bool
-    last_bytes: bytes = b""
 
 
 class Store:
@@ -50,6 +39,7 @@ class Store:
         source_name: returns the name of a file at the source, for messages.
         create: makes an unfinished file; None for a plain file.
         report: called with the bytes written since the last call, never from two threads at once.
+        groups: the files of each group that counts as one of the files, by its name.
 
     Attributes:
         written_bytes: written so far, holes included.
@@ -65,19 +55,18 @@ class Store:
         source_name: Callable[[int], str] = str,
         create: writing.Create | None = None,
         report: Callable[[int], None] | None = None,
+        groups: Mapping[str, Sequence[File]] | None = None,
     ) -> None:
         self.listed = listed
-        self._live, self._access, self._source_name = live, access, source_name
-        self._create, self._report = create, report
-        self._files, self._final, self._kept = live.path / FILES, live.staged.path, kept
-        self.learned = Learned(live.staged.path)
+        self._access, self._source_name, self._create, self._report = access, source_name, create, report
+        self._files, self._final, self._kept = live.files, live.staged.path, kept
+        self.learned = Learned(live.staged.path, groups)
+        self._groups = Groups(live.staged.path, groups or {}, self.learned, live.files)
         self._lock, self._counting = world.lock(), world.lock()
-        self._begun: dict[int, _Begun] = {}
-        self._at_once: set[int] = set()  # files that are being written as a whole
+        self._begun, self._at_once = dict[int, Begun](), set[int]()  # the latter are being written as a whole
         self._has_residue = self._files.is_dir() and any(each.name != CONTROL for each in self._files.iterdir())
-        self._held = Held()
+        self._held, self.written_bytes = Held(), 0
         self._finished = set(kept).difference(lacking)
-        self.written_bytes = 0
         self._finished_bytes = sum(listed[number].num_bytes for number in self._finished)
 
     def __contains__(self, number: int) -> bool:
@@ -135,7 +124,9 @@ class Store:
         """
         path = self._path(number)
         with files.storage_errors("write", path), trace.span("write copy", "stage", path.name):
-            if self._is_small(number):
+            if self.listed[number].name in self._groups:
+                self._write_group(number, data)
+            elif self._is_small(number):
                 self._write_whole(number, path, data)
             elif self._comes_at_once(number, begin, data):
                 try:
@@ -143,23 +134,13 @@ class Store:
                 finally:
                     self._at_once.discard(number)
             elif begun := self._unfinished(number):
-                self._write_range(begun, path, begin, data, is_cached=release is None)
+                digest = begun.digest  # the file may be whole after this, and be found damaged: then it gets another
+                begun.write(path, begin, data, is_cached=release is None)
                 self._count(len(data))
-                begun.digest.add(begin, data, release)
+                digest.add(begin, data, release)
                 return
         if release:
             release()
-
-    def _write_range(self, begun: _Begun, path: Path, begin: int, data: memoryview, *, is_cached: bool) -> None:
-        if not (begun.is_sparse and writing.is_hole(data)):
-            try:
-                writing.write_range(path, begin, data, is_cached=is_cached)
-            except OSError:
-                begun.is_sparse = False  # a part of it may be written
-                raise
-        begun.blocks.set(begin, begin + len(data))
-        if begin + len(data) == begun.blocks.num_bytes:
-            begun.last_bytes = bytes(data[-writing.PAGE_BYTES :])
 
     def _count(self, num_bytes: int) -> None:
         with self._counting:
@@ -187,27 +168,26 @@ class Store:
         if self.is_finished(number):
             return
         file = self.listed[number]
-        running = files.new_hash(algorithm := self._algorithm(number))
-        running.update(data)
-        self.learned.check(file, f"{algorithm}:{running.hexdigest()}", self._source_name(number))
-        try:
-            with writing.made(path, file, self._create) as descriptor:
-                writing.write_new(path, descriptor, data, reads_end=not self._is_small(number))
-        except OSError:  # half a file would take a full disk's last room
-            with suppress(OSError):
-                path.unlink()
-            raise
+        self.learned.check(file, files.digest_bytes(data, self._algorithm(number)), self._source_name(number))
+        writing.write_whole(path, file, data, self._create, reads_end=not self._is_small(number))
         self._name(number, path)
         self._count(file.num_bytes)
 
+    def _write_group(self, number: int, data: memoryview) -> None:
+        if not self.is_finished(number):
+            self._groups.write(self.listed[number].name, data)
+            self._note_finished(number)
+            self._count(len(data))
+
     def clear(self, number: int, spans: Sequence[Span]) -> None:
-        """Notes that spans are not there, unless the file is finished, and so verified."""
+        """Notes that spans are not there, unless the file is finished, and so verified; raises StorageError."""
         if not self._is_small(number) and (begun := self._unfinished(number, begins=False)):
             begun.is_sparse = False
-            for begin, end in spans:
-                begun.blocks.clear(begin, end)
             begun.digest.end()
             begun.digest = RunningDigest(self._path(number), begun.blocks, self._algorithm(number), self._held)
+            with files.storage_errors("write", self._bits(number)):
+                for begin, end in spans:
+                    begun.blocks.clear(begin, end)
 
     def is_whole(self, number: int) -> bool:
         """Returns whether all bytes of a file are there."""
@@ -237,7 +217,7 @@ class Store:
                 raise
             self._name(number, path)
             begun.blocks.close()
-            self._live.blocks(file).unlink(missing_ok=True)
+            self._bits(number).unlink(missing_ok=True)
 
     def _name(self, number: int, path: Path) -> None:
         """Gives a file its final name, and others access to it; raises StorageError."""
@@ -246,9 +226,12 @@ class Store:
         with files.storage_errors("publish", final):
             access.give_file(path)
             writing.with_folder(final, lambda: world.replace(path, final))
+        self._note_finished(number)
+
+    def _note_finished(self, number: int) -> None:
         with self._lock:
             self._finished.add(number)
-            self._finished_bytes += file.num_bytes
+            self._finished_bytes += self.listed[number].num_bytes
             self._begun.pop(number, None)  # unmapped once no thread looks at it any more
 
     @contextmanager
@@ -256,6 +239,10 @@ class Store:
         """Yields a descriptor to read a kept file from, be it finished or not; raises StorageError."""
         path = self._path(number)
         with files.storage_errors("read", path):
+            if (name := self.listed[number].name) in self._groups:
+                with self._groups.opened(name) as descriptor:
+                    yield descriptor
+                return
             if number not in self._finished:
                 with suppress(FileNotFoundError), writing.opened(path, os.O_RDONLY) as descriptor:  # finished just now
                     yield descriptor
@@ -266,19 +253,24 @@ class Store:
     def close(self) -> None:
         """Closes the blocks of unfinished files; nothing else may be called at the same time or later."""
         self.learned.close()
+        self._groups.close()
         for begun in self._begun.values():
             begun.blocks.close()
 
     def _path(self, number: int) -> Path:
         return self._files / self.listed[number].name
 
+    def _bits(self, number: int) -> Path:
+        return self._files / CONTROL / self.listed[number].name
+
     def _is_small(self, number: int) -> bool:
-        return self.listed[number].num_bytes <= SMALL_BYTES
+        file = self.listed[number]
+        return file.num_bytes <= SMALL_BYTES or file.name in self._groups
 
     def _algorithm(self, number: int) -> str:
         return self.listed[number].digest.partition(":")[0] or files.DEFAULT_DIGEST
 
-    def _unfinished(self, number: int, *, begins: bool = True) -> _Begun | None:
+    def _unfinished(self, number: int, *, begins: bool = True) -> Begun | None:
         """Returns a file, gone on with, or made if that `begins` it; None if it is finished or absent."""
         with self._lock:
             if number in self._finished or number in self._at_once or (not begins and self._is_absent(number)):
@@ -292,9 +284,9 @@ class Store:
                     raise
             return self._begun[number]
 
-    def _gone_on_with(self, number: int) -> _Begun:
-        file, path, bits = self.listed[number], self._path(number), self._live.blocks(self.listed[number])
-        blocks, is_new = writing.begin(path, self._live.new(number), bits, file, self._create)
+    def _gone_on_with(self, number: int) -> Begun:
+        file, path, aside = self.listed[number], self._path(number), self._files / CONTROL / CONTROL / str(number)
+        blocks, is_new = writing.begin(path, aside, self._bits(number), file, self._create)
         if not (is_new or file.digest):
             self.learned.receives(file.name)  # perhaps, by the process that began it
-        return _Begun(blocks, RunningDigest(path, blocks, self._algorithm(number), self._held), is_new)
+        return Begun(blocks, RunningDigest(path, blocks, self._algorithm(number), self._held), is_new)

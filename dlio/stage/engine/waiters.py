@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from dlio.io import world
 from dlio.stage.copies.blocks import BLOCK_BYTES
 from dlio.stage.engine.writing import MOST_BYTES
+from dlio.stage.protocol.wire import BEAT_SECONDS
 
+_MOMENT_SECONDS = 0.1
 _QUIET_SECONDS = 0.5  # since something was urgent
 _BURST_SECONDS = 3.0  # in which a loader that begins gets nearly all
 # pieces at a time, and their bytes; the first of an agent that has just started, for a loader that comes next
 _OPENING, _QUIET, _BUSY, _BURST = (2, 512 << 10), (4, MOST_BYTES), (4, 512 << 10), (1, 128 << 10)
 _OPENING_SECONDS = 0.02  # for which such a loader may have to wait for one of them
+
+
+class News:
+    """What one waits for of a file, in one thread; it is set whenever something was fetched, or failed.
+
+    Args:
+        beat: called every two seconds of waiting; None for nothing.
+    """
+
+    def __init__(self, beat: Callable[[], None] | None) -> None:
+        self._beat, self._beaten, self.event = beat, world.monotonic(), world.event()
+
+    def wait(self) -> None:
+        """Waits for news, or a moment: what is waited for may change without them."""
+        self.event.wait(_MOMENT_SECONDS)
+        self.event.clear()
+        if self._beat and world.monotonic() - self._beaten > BEAT_SECONDS:
+            self._beaten = world.monotonic()
+            self._beat()
 
 
 class Waiters:
@@ -24,16 +45,16 @@ class Waiters:
         self._events: dict[int, list[world.Event]] = {}
 
     @contextmanager
-    def news(self, number: int) -> Iterator[world.Event]:
-        """Yields an event that is set whenever something of a file was fetched, or failed."""
-        event = world.event()
+    def news(self, number: int, beat: Callable[[], None] | None = None) -> Iterator[News]:
+        """Yields the news of a file."""
+        found = News(beat)
         with self._lock:
-            self._events.setdefault(number, []).append(event)
+            self._events.setdefault(number, []).append(found.event)
         try:
-            yield event
+            yield found
         finally:
             with self._lock:
-                self._events[number].remove(event)
+                self._events[number].remove(found.event)
                 if not self._events[number]:
                     del self._events[number]
 

@@ -111,6 +111,17 @@ def made(path: Path, file: File, create: Create | None) -> AbstractContextManage
     return opened(path, os.O_RDWR | os.O_TRUNC)
 
 
+def write_whole(path: Path, file: File, data: memoryview, create: Create | None, *, reads_end: bool) -> None:
+    """Makes and writes a file; what it is, and what is raised, is as of `made` and `write_new`."""
+    try:
+        with made(path, file, create) as descriptor:
+            write_new(path, descriptor, data, reads_end=reads_end)
+    except OSError:  # half a file would take a full disk's last room
+        with suppress(OSError):
+            path.unlink()
+        raise
+
+
 def write_new(path: Path, descriptor: int, data: memoryview, *, reads_end: bool) -> None:
     """Writes all of a new file, zeros as a hole, and waits until it is on the disk.
 

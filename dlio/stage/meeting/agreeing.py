@@ -101,8 +101,9 @@ def _check(name: str, other: str, who: str, copy: Path, learned: Learned) -> Non
     own, path = learned.get(name), copy / name
     if own == other:
         return
-    with files.storage_errors("remove", path):
-        path.unlink(missing_ok=True)
+    for each in learned.names_of(name):
+        with files.storage_errors("remove", copy / each):
+            (copy / each).unlink(missing_ok=True)
     raise DigestError(
         f"{path} has the digest {own}, and {who}, has {other}: it was changed on its way, or at the source; stage "
         "again, and if that does not help, run dlio verify on the other nodes' copies"

@@ -5,9 +5,10 @@
         node-<rank>of<nodes>.json      where a node listens, how far it is; its modification time is a sign of life
         rank-<rank>of<size>.json       the machine of a process, if the launcher does not number the nodes
 
-Two jobs of one name, as outside a scheduler, do not meet if they have other numbers of nodes. Nobody else can replace
-$DLIO_MEET, or it is not used. What lies below is reached by descriptor, follows no link, and is this user's alone: so
-nothing is written or removed elsewhere, even if the modes of these folders change later.
+Outside a scheduler a job is named after what its launcher gives. Two jobs that still have one name do not meet if they
+have other numbers of nodes; else the second `dlio stage` is refused. Nobody else can replace $DLIO_MEET, or it is not
+used. What lies below is reached by descriptor, follows no link, and is this user's alone: so nothing is written or
+removed elsewhere, even if the modes of these folders change later.
 """
 
 from __future__ import annotations
@@ -33,38 +34,35 @@ from dlio.stage.copies import lease
 from dlio.stage.meeting.meeting import JOIN_SECONDS, LATE_SECONDS, Peer
 from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener
 
-MEET, TOKEN = "DLIO_MEET", "token"
-SHOWN = ".shown"
+MEET, TOKEN, SHOWN = "DLIO_MEET", "token", ".shown"
 _MEETINGS = "dlio-meet"  # with the user's id, below a folder that may be shared with other users
 _CONTENT = 32  # characters of a content id
-_FORGOTTEN_SECONDS, _POLL_SECONDS = 7 * 86400, 0.05
-_SILENT_SECONDS = 3600  # of an agent on another machine
+_POLL_SECONDS, _FORGOTTEN_SECONDS, _SILENT_SECONDS = 0.05, 7 * 86400, 3600  # the latter: an agent on another machine
 _NODE, _RANK = (re.compile(rf"{each}-([0-9]+)of([0-9]+)\.json") for each in ("node", "rank"))
-_UNFINISHED = re.compile(rf"\.({TOKEN}|(node|rank)-[0-9]+of[0-9]+\.json)\.[0-9a-f]+")
+# An unfinished file, or a record of before the number of nodes was in its name.
+_OTHER = re.compile(rf"\.({TOKEN}|(node|rank)-[0-9]+of[0-9]+\.json)\.[0-9a-f]+|node-[0-9]+\.json")
 
 _log = logging.getLogger(__name__)
 
 
 class MeetingFolder:
-    """Where a node tells the others of itself, in files; a `Place`.
+    """Where a node tells the others of itself, in files; a `Place`. Raises StorageError if it cannot be made.
 
     Args:
         path: the folder, as `meeting_folder` names it.
         node: this node's rank.
         num_nodes: of the job; or its processes, if each is told of.
         all_come: whether the folder stays until all have come; else it is removed with the last that is there.
-
-    Raises:
-        StorageError: the folder cannot be made, or is open to other users.
+        is_alone: whether a living process with this node's rank is of another job: no agent of this one.
     """
 
     is_joined_by_others = True
 
-    def __init__(self, path: Path, node: int, num_nodes: int, *, all_come: bool = True) -> None:
+    def __init__(self, path: Path, node: int, num_nodes: int, *, all_come: bool = True, is_alone: bool = False) -> None:
         self.path, self._node, self._num_nodes, self._all_come = path, node, num_nodes, all_come
         self._name, self._own = f"node-%dof{num_nodes}.json", f"node-{node}of{num_nodes}.json"
+        self._is_alone, self._left = is_alone, set[int]()
         self._came = 0  # when this node first told something, by the file system's clock
-        self._left: set[int] = set()
         self._folder = open_meeting(self.path)
         self._coming = f".{TOKEN}.{world.random_bytes(8).hex()}"
         self._close = weakref.finalize(self, _close, self._folder, self._coming, all_come)
@@ -87,7 +85,12 @@ class MeetingFolder:
         return TcpListener(world.address(), self.token, content)
 
     def tell(self, peer: Peer) -> None:
-        """Writes this node's file; see `Place`."""
+        """Writes this node's file; see `Place`. Raises UsageError if it is another job's."""
+        if self._is_alone and self._is_of_another():
+            raise UsageError(
+                f"another job stages the same on node {self._node} of {self._num_nodes}, and both meet in "
+                f"{self.path}: wait until it has ended, or name another folder for this one in {MEET}"
+            )
         with files.storage_errors("write", self.path):
             self._folder.publish(self._own, json.dumps(peer.to_json()).encode())
             if not self._came:
@@ -98,18 +101,21 @@ class MeetingFolder:
     def look(self, node: int) -> tuple[Peer, object] | None:
         """Returns what a node's file says, and when it was written; see `Place`."""
         self._left.discard(node)
-        try:
-            data, status = self._folder.read(self._name % node)
-            peer = Peer.from_json(node, json.loads(data))
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        if (found := self._record(node)) is None:
             return None
-        if status.st_uid != os.geteuid():
-            return None
+        peer, status = found
         if peer.has_left:
             if not self._came or status.st_mtime_ns < self._came - JOIN_SECONDS * 1e9:
                 return None  # in an earlier run of this job
             self._left.add(node)
         return peer, status.st_mtime_ns
+
+    def _record(self, node: int) -> tuple[Peer, os.stat_result] | None:
+        with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+            data, status = self._folder.read(self._name % node)
+            peer = Peer.from_json(node, json.loads(data))
+            return (peer, status) if status.st_uid == os.geteuid() else None
+        return None
 
     def heard(self, node: int) -> None:
         """Does nothing: the node has written it; see `Place`."""
@@ -140,10 +146,8 @@ class MeetingFolder:
 
     def _is_of_another(self) -> bool:
         """Returns whether this node's file is that of another process at work: two jobs may stage the same at once."""
-        with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-            found = Peer.from_json(self._node, json.loads(self._folder.read(self._own)[0]))
-            return not found.has_left and found.owner != Owner.current() and found.owner.is_alive() is True
-        return False
+        peer = found[0] if (found := self._record(self._node)) else None
+        return bool(peer and not peer.has_left and peer.owner != Owner.current() and peer.owner.is_alive())
 
     def machines(self, machine: str) -> list[str]:
         """Returns the machine of each of the job's processes, after waiting until all have come.
@@ -160,9 +164,8 @@ class MeetingFolder:
         while absent := [each for each in range(self._num_nodes) if each not in found]:
             if world.monotonic() > deadline:
                 raise LauncherError(
-                    f"ranks {absent} of {self._num_nodes} did not come to {self.path} within "
-                    f"{liveness.ARRIVAL_SECONDS:g} s: start dlio stage in every process, and name a folder that all "
-                    f"nodes see in {MEET}"
+                    f"ranks {absent} of {self._num_nodes} did not come to {self.path} in {liveness.ARRIVAL_SECONDS:g} "
+                    f"s: start dlio stage in every process, and name a folder that all nodes see in {MEET}"
                 )
             for each in absent:
                 with suppress(OSError, ValueError, RecursionError):
@@ -174,9 +177,7 @@ class MeetingFolder:
 
 
 def meeting_folder(content: str, job: str = "", kind: str = "") -> Path:
-    """Returns the meeting folder of a job, by default of this one, and a data set.
-
-    Nodes that only show each other how far they are have one of their own, whose `kind` is SHOWN.
+    """Returns a job's folder for a data set, by default this job's; SHOWN is where nodes only show how far they are.
 
     Raises:
         UsageError: DLIO_MEET is not set, and this user has no home.
@@ -185,8 +186,7 @@ def meeting_folder(content: str, job: str = "", kind: str = "") -> Path:
         base = os.environ.get(MEET) or Path.home() / ".local" / "state" / "dlio"
     except RuntimeError as error:
         raise UsageError(f"this user has no home: name a folder that all nodes see in {MEET}") from error
-    run = os.environ.get("TORCHELASTIC_RUN_ID") or os.environ.get("MASTER_ADDR", "local")
-    name = f"{(job or lease.job_name() or run).replace('/', '_')}{kind}-{content}"
+    name = f"{(job or lease.job_name() or lease.launch_name()).replace('/', '_')}{kind}-{content}"
     return Path(base).absolute() / f"{_MEETINGS}-{os.geteuid()}" / name
 
 
@@ -276,7 +276,7 @@ def _is_there(meeting: OpenFolder, name: str) -> bool:
 def _remove(meeting: OpenFolder) -> None:
     """Removes a meeting folder, but nothing that is not a meeting's; raises OSError if something else is in it."""
     for name in meeting.names():
-        if name == TOKEN or any(each.fullmatch(name) for each in (_NODE, _RANK, _UNFINISHED)):
+        if name == TOKEN or any(each.fullmatch(name) for each in (_NODE, _RANK, _OTHER)):
             with suppress(FileNotFoundError):
                 meeting.unlink(name)
     with meeting.below("..") as around:

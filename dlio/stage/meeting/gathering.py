@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from dlio.cluster.topology import Topology
 from dlio.locking.owner import node_id
+from dlio.stage.copies import lease
 from dlio.stage.copies.base_folder import check_names
 from dlio.stage.job import Job
 from dlio.stage.meeting import mpi
@@ -41,4 +42,5 @@ def _met(topology: Topology, content: str) -> tuple[Topology, Place | None]:
         topology = numbered(topology, machines)
     if topology.num_nodes == 1 or topology.local_rank:
         return topology, None
-    return topology, MeetingFolder(path, topology.node_rank or 0, topology.num_nodes or 0)
+    place = MeetingFolder(path, topology.node_rank or 0, topology.num_nodes or 0, is_alone=not lease.job_name())
+    return topology, place

@@ -55,6 +55,19 @@ class Peer:
     had: int = 0
     has_left: bool = False
 
+    @property
+    def shown(self) -> dict[str, Any]:
+        """Its figures, for `Client.stat`."""
+        return {
+            "node": self.node,
+            "host": self.owner.host,
+            "staged_bytes": self.staged,
+            "total_bytes": self.total,
+            "bytes_per_second": self.rate,
+            "is_complete": self.is_complete,
+            "waiting_for": self.waiting_for,
+        }
+
     def to_json(self) -> dict[str, Any]:
         """Returns the record as a dictionary of plain values."""
         return asdict(self)
@@ -150,6 +163,10 @@ class Meeting:
     def tell(self, peer: Peer) -> None:
         """Tells the others of this node; raises StorageError."""
         self._place.tell(peer)
+
+    def word(self, lacks: int = 0, why: str = "") -> Peer:
+        """Returns the last word of a node at which nobody listens: the bytes that it lacks, and why."""
+        return Peer(self.node, ("", 0), Owner.current(), not lacks, 0, lacks, waiting_for=why[:MOST_TEXT])
 
     def leave(self, last: Peer | None = None) -> None:
         """Ends this node's part, once; nothing else may be called afterwards."""

@@ -210,11 +210,11 @@ def introduced(everyone: Processes, topology: Topology, content: str) -> tuple[T
     try:
         found = everyone.gather(f"meet {content}", mine)
         everyone.agreed()
+        machines = [each[0] if each else "" for each in found]
+        found_out = numbered(topology, machines)
     except BaseException:
         listening.close()
         raise
-    machines = [each[0] if each else "" for each in found]
-    found_out = numbered(topology, machines)
     if found_out.local_rank or found_out.num_nodes == 1:
         listening.close()
         return replace(found_out, node_rank=0, num_nodes=1), None

@@ -11,11 +11,11 @@ import heapq
 import zlib
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate, chain, zip_longest
+from itertools import chain, zip_longest
 
 import numpy as np
 
-from dlio.dataset.manifest import File, Manifest, Shard
+from dlio.dataset.manifest import File, Manifest
 from dlio.errors import UsageError
 
 BLOCK_BYTES = 4 << 20  # copied, and passed from node to node, at a time
@@ -74,17 +74,6 @@ def partitioned(manifest: Manifest, num_nodes: int, copies: int = 1) -> Manifest
     return replace(manifest, shards=tuple(shards))
 
 
-def files_on(shards: Sequence[Shard], node_rank: int) -> list[File]:
-    """Returns the files that a partitioned manifest assigns to a node."""
-    return [file for shard in shards if node_rank in shard.nodes for file in shard.files]
-
-
-def rotated(files: Sequence[File], share: float) -> list[File]:
-    """Returns the files in order, rotated to begin at `share` (from 0 to below 1) of their number."""
-    start = int(share * len(files))
-    return [*files[start:], *files[:start]]
-
-
 def owner_now(shard: int, owner: int, num_nodes: int, lost: Container[int]) -> int:
     """Returns the node that reads a shard while some nodes are lost.
 
@@ -101,11 +90,6 @@ def owner_now(shard: int, owner: int, num_nodes: int, lost: Container[int]) -> i
         node = zlib.crc32(b"%d %d" % (shard, probe)) % num_nodes
     there = [node for node in range(num_nodes) if node not in lost]
     return there[zlib.crc32(b"%d" % shard) % len(there)] if there else owner
-
-
-def first_files(manifest: Manifest) -> list[int]:
-    """Returns the number of the first file of each shard, then the number of all files."""
-    return list(accumulate((len(shard.files) for shard in manifest.shards), initial=0))
 
 
 def small_files(files: Sequence[File]) -> list[int]:

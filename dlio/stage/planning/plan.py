@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 from dlio.cached import cached_property
 from dlio.dataset.manifest import File, Manifest
-from dlio.stage.job import all_files
+from dlio.dataset.tree import fetched, groups_of
 from dlio.stage.planning.placement import (
     assign_first,
-    first_files,
     interleaved,
     kept_shards,
     order_alone,
@@ -38,14 +38,31 @@ class Plan:
     room: int = field(default=1 << 62)
     begin: float = 0.0
 
+    def among(self, node: int, num_nodes: int) -> Plan:
+        """Returns the plan for nodes that pass files to each other, so that each is read from the source once.
+
+        Agents do so whatever the strategy; a strategy whose nodes exchange files anyway has said it already.
+        """
+        is_said = self.num_nodes > 1 or num_nodes == 1
+        return self if is_said else replace(self, node=node, num_nodes=num_nodes, begin=0.0)
+
+    @cached_property
+    def _fetched(self) -> list[tuple[File, ...]]:
+        return fetched(self.manifest)
+
     @cached_property
     def listed(self) -> list[File]:
-        """All files of the data set, by their numbers."""
-        return all_files(self.manifest)
+        """All that is fetched, by its numbers: the files of the data set, or groups of them."""
+        return [file for shard in self._fetched for file in shard]
+
+    @cached_property
+    def groups(self) -> dict[str, tuple[File, ...]]:
+        """The files of each group, by its name in `listed`."""
+        return groups_of(self.manifest)
 
     @cached_property
     def _firsts(self) -> list[int]:
-        return first_files(self.manifest)
+        return list(accumulate(map(len, self._fetched), initial=0))
 
     @cached_property
     def _sizes(self) -> list[int]:
@@ -119,5 +136,5 @@ class Plan:
 
     def _small(self, shards: Iterable[int]) -> Iterator[int]:
         for shard in shards:
-            files = self.manifest.shards[shard].files
+            files = self._fetched[shard]
             yield from (self._firsts[shard] + position for position in (small_files(files) if files else ()))

@@ -62,6 +62,7 @@ class Strategy(Protocol):
     def plan(self, job: Job) -> Plan:
         """Returns what this node keeps, and what it reads from the source.
 
+        `dlio stage` and agents carry out the same plan; agents of several nodes also pass files to each other.
         With `Needs.exchange` the nodes of the job are numbered. With `Needs.shared` it is asked for each node's share.
 
         Raises:
@@ -108,9 +109,9 @@ def load(name: str) -> Strategy:
     return cast(Strategy, extensions.load(name, "a strategy", __name__, [AUTO, *names()], members))
 
 
-def shared_names() -> str:
-    """Returns the names of the strategies that need a destination which all nodes see."""
-    return ", ".join(name for name in names() if load(name).NEEDS.shared)
+def names_for(*, shared: bool) -> str:
+    """Returns the names of the strategies for a destination that all nodes see, or for storage of each node's own."""
+    return ", ".join(name for name in names() if load(name).NEEDS.shared == shared)
 
 
 def needs_of(name: str) -> Needs | None:

@@ -46,4 +46,4 @@ def flows(sizes: Sizes, num_nodes: int, copies: int) -> Flows:
 
 def plan(job: Job) -> Plan:
     """Returns the whole data set, of which this node reads its share from the source; the nodes have met."""
-    return Plan(job.manifest, job.topology.node_rank or 0, job.topology.num_nodes or 1)
+    return Plan(job.manifest).among(*job.topology.node_and_count or (0, 1))

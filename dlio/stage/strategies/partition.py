@@ -71,9 +71,9 @@ def plan(job: Job) -> Plan:
 
 def _numbers(topology: Topology) -> tuple[int, int]:
     """Returns this node's rank and the number of nodes."""
-    if topology.node_rank is None or topology.num_nodes is None:
+    if topology.node_and_count is None:
         raise UsageError(
             f"the strategy partition needs the nodes' numbers, which the launcher {topology.launcher} does not give: "
             "start one process per node with srun, or give the topology"
         )
-    return topology.node_rank, topology.num_nodes
+    return topology.node_and_count

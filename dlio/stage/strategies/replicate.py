@@ -12,7 +12,6 @@ import zlib
 
 import numpy as np
 
-from dlio.cluster.topology import Topology
 from dlio.locking.owner import node_id
 from dlio.stage.job import Job, whole_copy
 from dlio.stage.planning.cost import Cost, Machine, Volume
@@ -39,11 +38,5 @@ def flows(sizes: Sizes, num_nodes: int, copies: int) -> Flows:
 
 def plan(job: Job) -> Plan:
     """Returns the whole data set, from where this node begins."""
-    return Plan(job.manifest, begin=_share(job.topology))
-
-
-def _share(topology: Topology) -> float:
-    """Returns where this node begins: evenly spaced, or by its name if the launcher does not number the nodes."""
-    if topology.node_rank is None or topology.num_nodes is None:
-        return zlib.crc32(node_id().encode()) / 2**32
-    return topology.node_rank / topology.num_nodes
+    node, nodes = job.topology.node_and_count or (zlib.crc32(node_id().encode()), 1 << 32)  # by its name
+    return Plan(job.manifest, begin=node / nodes)

@@ -53,7 +53,7 @@ def flows(sizes: Sizes, num_nodes: int, copies: int) -> Flows:
 
 def plan(job: Job) -> Plan:
     """Returns this node's share."""
-    node, nodes = job.topology.node_rank or 0, job.topology.num_nodes or 1
+    node, nodes = job.topology.node_and_count or (0, 1)
     return Plan(replace(partitioned(job.manifest, nodes), node=node))
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from dlio.cached import cached_property
-from dlio.dataset.apart import is_apart
+from dlio.dataset.apart import advice_if_lost, is_apart
 from dlio.dataset.location import names_url
 from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.dataset.remote import fetch_manifest, fetch_range
@@ -130,6 +130,8 @@ class MountedFolder:
                 if error.errno == errno.ESPIPE:
                     _check_size(path, os.fstat(held.descriptor()), file)  # a pipe has none
                 self._held.cache_clear()  # the server may have started anew
+                if error.errno == errno.ENOENT and (advice := advice_if_lost(Path(path))):
+                    raise StorageError(error.errno, f"cannot read {path}: {error.strerror}{advice}") from error
                 raise
         _check_size(path, status, file)
         if target or self._modified.setdefault(file.name, status.st_mtime_ns) != status.st_mtime_ns:

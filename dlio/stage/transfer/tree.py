@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 
 from dlio.dataset import tree
-from dlio.dataset.location import NAME, TREE_SUFFIX, folder_of, names_url
+from dlio.dataset.location import NAME, TREE_SUFFIX, folder_of, has_foreign_manifest, names_url
 from dlio.dataset.manifest import PARTIAL_NAME, File, Manifest
 from dlio.dataset.tree import Entry
 from dlio.errors import ManifestError, UsageError
@@ -19,7 +19,7 @@ from dlio.io.threads import Threads
 from dlio.stage.copies.access import PRIVATE, Access, FolderAccess, has_list
 from dlio.stage.copies.base_folder import CONTROL, MARKER, MOST_LEVELS
 from dlio.stage.copies.restoring import check_reserved
-from dlio.stage.transfer.read_ahead import ReadAhead
+from dlio.stage.transfer.side_by_side import SideBySide
 from dlio.stage.transfer.source import MountedFolder, StagingSource, source_of
 
 _THREADS = 64  # each look at a file of a server is a round trip
@@ -35,8 +35,11 @@ def anything(given: str | PathLike[str] | Manifest | StagingSource) -> StagingSo
     if isinstance(given, str | PathLike) and not names_url(given):
         path = _absolute(Path(given))
         with files.storage_errors("look at", path):
-            if not (path / NAME).exists() and path.exists() and not _is_dataset(path):
-                return TreeFolder(path)
+            if not _is_dataset(path):
+                if path.exists():
+                    return TreeFolder(path)
+                problem = "is a link to what does not exist" if path.is_symlink() else "does not exist"
+                raise ManifestError(f"{path} {problem}: give a data set, or any other file or folder")
     return source_of(given)
 
 
@@ -57,6 +60,8 @@ def _is_dataset(path: Path) -> bool:
         ManifestError, StorageError: a manifest beside a file, which may list it, is damaged or cannot be read.
     """
     folder, copy = folder_of(path), f"{CONTROL}/{MARKER}"
+    if has_foreign_manifest(folder):
+        return False
     if folder != path and path.name != NAME and not path.name.startswith("shard-") and not _lists(folder, path.name):
         return False
     is_one = any((folder / name).exists() for name in (NAME, PARTIAL_NAME, copy))
@@ -73,6 +78,11 @@ class TreeFolder:
 
     Args:
         path: absolute; if it is a link, what it points to is copied under the link's name.
+        table: the list of what there is, as another process has found it just now; None to look.
+
+    Attributes:
+        path: as given.
+        table: the list of what there is.
 
     Raises:
         UsageError: a device, a socket or a pipe lies in it; or it is the root folder.
@@ -80,47 +90,64 @@ class TreeFolder:
         StorageError: a folder cannot be read.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, table: bytes | None = None) -> None:
         if not path.name:
             raise UsageError(f"{path} has no name: name a file or folder in it to be staged")
         check_reserved(path.name)
-        self._path, self._table_name = path, f"{path.name}{TREE_SUFFIX}"
-        self._entries = entries = list(_listed(path))
-        self._table = tree.encoded(entries, os.path.realpath(path))
-        self.manifest = tree.manifest_of(entries, self._table, path.parent)
+        self.path, self._table_name = path, f"{path.name}{TREE_SUFFIX}"
+        entries = list(_listed(path)) if table is None else tree.decoded(table, path)
+        self.table = tree.encoded(entries, os.path.realpath(path)) if table is None else table
+        self.manifest = tree.manifest_of(entries, self.table, path.parent)
         modified = {entry.path: entry.time for entry in entries if entry.kind == "file"}
         self._folder = MountedFolder(self.manifest, modified)
-        self._ahead = ReadAhead(self.manifest, self._folder.read_range)
+        self._groups = tree.groups_of(self.manifest)
+        self._threads = SideBySide()
 
     def __str__(self) -> str:
-        return str(self._path)
+        return str(self.path)
 
     def _is_table(self, file: File) -> bool:
         return file.name == self._table_name
 
     def name_of(self, file: File) -> str:
         """Returns the path of a file."""
+        if file.name in self._groups:
+            return f"{len(self._groups[file.name]):,} small files of {self}"
         return f"the list of {self}" if self._is_table(file) else self._folder.name_of(file)
 
     def access(self, file: File | None) -> Access:
         """Returns who may enter the copy; its files are this user's alone until they get their own modes."""
         if file is not None and not self._is_table(file):
             return PRIVATE
-        with files.storage_errors("look at", self._path):
-            found = FolderAccess().access(self._path)
+        with files.storage_errors("look at", self.path):
+            found = FolderAccess().access(self.path)
             return replace(found, listing=found.mode)
 
     def read_range(self, file: File, offset: int, target: memoryview) -> None:
         """Fills `target`; see `StagingSource`."""
         if self._is_table(file):
-            target[:] = self._table[offset : offset + len(target)]
+            target[:] = self.table[offset : offset + len(target)]
+        elif group := self._groups.get(file.name):
+            self._threads.each(lambda part: self._folder.read_range(*part), _parts(group, offset, target))
         else:
-            self._ahead.fill(file, offset, target)
+            self._folder.read_range(file, offset, target)
 
     def close(self) -> None:
         """Closes what `read_range` keeps open; see `StagingSource`."""
-        self._ahead.close()
+        self._threads.close()
         self._folder.close()
+
+
+def _parts(group: Sequence[File], offset: int, target: memoryview) -> Iterator[tuple[File, int, memoryview]]:
+    """Yields the parts of a group's files from `offset` on, and where each begins in its file, that fill `target`."""
+    begin = 0
+    for file in group:
+        first, last = max(begin, offset), min(begin + file.num_bytes, offset + len(target))
+        if first < last:
+            yield file, first - begin, target[first - offset : last - offset]
+        elif not file.num_bytes:
+            yield file, 0, target[:0]
+        begin += file.num_bytes
 
 
 def _listed(path: Path) -> Iterator[Entry]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dlio.loaders.prefetch.ahead import ahead
+from dlio.loaders.prefetch.look_ahead import look_ahead
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3])
@@ -20,7 +20,7 @@ def test_the_first_item_waits_for_no_other_and_later_ones_are_made_ahead(size: i
             yield number
 
     found, lengths = [], []
-    for number in ahead(items(), count):
+    for number in look_ahead(items(), count):
         found.append(number)
         lengths.append(len(made))
     assert found == list(range(size))

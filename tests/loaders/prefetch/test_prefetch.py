@@ -39,7 +39,7 @@ def test_hints_come_before_the_parts_and_their_errors_are_dropped() -> None:
 
     def hint(number: int) -> None:
         hinted[number].set()
-        raise StorageError("the disk is gone")
+        raise StorageError("the disk was removed")
 
     def works() -> Iterator[Work[int]]:
         for number in range(4):
@@ -120,11 +120,11 @@ def test_the_timeout_is_for_the_batch_not_its_parts() -> None:
 
 def test_what_failed_is_raised_though_another_part_hangs() -> None:
     def fail() -> None:
-        raise StorageError("the disk is gone")
+        raise StorageError("the disk was removed")
 
     hanging = Hanging(fail)
     items = prefetched(hanging.works(), num_threads=2, prefetch=1, timeout=0.01)
-    with pytest.raises(StorageError, match="the disk is gone"):
+    with pytest.raises(StorageError, match="the disk was removed"):
         next(items)
     hanging.go_on.set()
 

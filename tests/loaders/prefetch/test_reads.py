@@ -131,7 +131,7 @@ def test_a_disk_that_fails_is_named(packed: Manifest, slow: int) -> None:
         numbers(loader)
         for slot in loader.source.samples.opened.pool._slots.values():
             assert slot.reader is not None
-            slot.reader.close()  # reads of a closed file fail as those of a disk that is gone
+            slot.reader.close()  # reads of a closed file fail as those of a disk that was removed
         with pytest.raises(StorageError, match="shard-"):
             numbers(loader)
 

@@ -27,7 +27,7 @@ def test_every_photo_is_seen_in_every_epoch(ranks: list[Any], case: str) -> None
         seen = photos_of([rank[case][epoch]["seen"] for rank in ranks])
         assert len(seen) == len(ALL) + 1 and sorted(set(seen)) == ALL, "one repeated where ranks would differ"
     orders = [epoch["seen"] for epoch in ranks[0][case]]
-    assert all(order != orders[0] for order in orders[1:]), "each epoch is shuffled anew"
+    assert all(order != orders[0] for order in orders[1:]), "each epoch is shuffled again"
 
 
 @pytest.mark.parametrize("case", ["ours", "theirs", "sampled"])

@@ -1,4 +1,4 @@
-"""PackedDataset in the place of ImageFolder: alone, and under torch's own DataLoader, samplers and worker processes."""
+"""PackedDataset instead of ImageFolder: alone, and under torch's own DataLoader, samplers and worker processes."""
 
 from __future__ import annotations
 

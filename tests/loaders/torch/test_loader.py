@@ -1,4 +1,4 @@
-"""dlio's DataLoader in the place of torch's: its arguments, errors and batches; states."""
+"""dlio's DataLoader instead of torch's: its arguments, errors and batches; states."""
 
 from __future__ import annotations
 

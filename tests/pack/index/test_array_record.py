@@ -10,6 +10,7 @@ import dlio
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample
 from dlio.errors import CorruptRecordError
 from dlio.formats.payloads import example
+from dlio.formats.readonly.array_record import Records
 from dlio.pack.index import index
 from dlio.sources import packed
 from tests.helpers.adopted import PAIR, adopt, batch, photo_records
@@ -47,3 +48,22 @@ def test_damage_that_the_library_finds_is_named(tmp_path, at):
     (tmp_path / NAME).write_bytes(data)
     with pytest.raises(CorruptRecordError, match=NAME):
         index(tmp_path, format="array_record", workers=1)
+
+
+def test_records_around_a_damaged_group_are_read_in_any_order(tmp_path):
+    write(tmp_path / NAME, "group_size:2,uncompressed")
+    records = Records(tmp_path / NAME)
+    whole = [records(number) for number in range(9)]
+    records.close()
+    data = bytearray((tmp_path / NAME).read_bytes())
+    data[data.index(whole[4][-40:])] ^= 255  # the groups are 0 and 1, 2 and 3, 4 and 5, ...
+    (tmp_path / NAME).write_bytes(data)
+    for order in (range(9), range(8, -1, -1)):
+        records = Records(tmp_path / NAME)
+        for number in order:
+            if number in (4, 5):
+                with pytest.raises(CorruptRecordError, match=f"{NAME}, record {number}: "):
+                    records(number)
+            else:
+                assert records(number) == whole[number]
+        records.close()

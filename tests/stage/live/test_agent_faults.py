@@ -154,7 +154,7 @@ def test_what_a_full_disk_cannot_take_is_passed_through(
     plain = getattr(os, call)
 
     def is_full(descriptor: int, *rest: object) -> int:
-        if f"/{FILES}/" in os.readlink(f"/proc/self/fd/{descriptor}"):  # noqa: PTH115
+        if f"/{FILES}-" in os.readlink(f"/proc/self/fd/{descriptor}"):  # noqa: PTH115
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return int(plain(descriptor, *rest) or 0)
 

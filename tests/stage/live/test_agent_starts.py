@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import signal
@@ -9,8 +10,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ import pytest
 import dlio
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import StorageError
+from dlio.io.world import start_time
+from dlio.locking import claim_file
 from dlio.locking.claim import claimed
 from dlio.locking.owner import Owner
 from dlio.stage.client import launch, start
@@ -70,6 +74,28 @@ def test_an_agent_of_an_earlier_boot_is_over(source: Manifest, tmp_path: Path, e
     assert ensure_agent(source.root, tmp_path / "dest") == folder
     eventually(folder.has_manifest)
     assert damaged_files(folder.path, source) == []
+
+
+@pytest.mark.parametrize("asked", [dlio.stage, ensure_agent, status], ids=["stage", "background", "status"])
+def test_an_agent_of_another_version_is_refused_and_can_be_ended(
+    source: Manifest, tmp_path: Path, asked: Callable[[object, Path], object]
+) -> None:
+    """It would not understand what this one writes; the copy's claim is its own."""
+    folder = task(source.root, tmp_path / "dest").prepared()[2]
+    open_up(folder.dest)
+    folder.path.mkdir(mode=0o700)
+    with subprocess.Popen(["sleep", "600"]) as other:
+        live = _announced(folder, Owner.current().node)
+        owner = replace(Owner.current(), pid=other.pid, started=start_time(other.pid))
+        record = {"version": 2, "owner": asdict(owner), "socket": "socket", "node": 0, "nodes": 1, "may_be_ended": True}
+        (live.path / "agent.json").write_text(json.dumps(record))
+        with (
+            claimed(folder.claims, lambda: False),
+            pytest.raises(StorageError, match="by another version of dlio: wait"),
+        ):
+            asked(source.content_id if asked is status else source.root, tmp_path / "dest")
+        assert end_agents([live]) == {}
+    assert other.returncode == -signal.SIGTERM
 
 
 def test_an_agent_of_another_container_lives_while_its_heart_beats(tmp_path: Path) -> None:
@@ -145,20 +171,32 @@ def test_a_starter_waits_for_the_one_before_it_no_longer_than_said(
         agent_main.work(given, print)
 
 
+def test_a_process_whose_claim_is_over_touches_nothing_of_its_successor(source: Manifest, tmp_path: Path) -> None:
+    """It was stopped before it began, so long that another has begun."""
+    given = task(source.root, tmp_path / "dest")
+    job, plan, folder = given.prepared()
+    open_up(folder.dest)
+    claim = claim_file.make(folder.claims, 1)
+    assert claim and claim_file.make(folder.claims, 2)
+    folder.begin(str(source.root))
+    with pytest.raises(StorageError, match=r"is filled by another process, which took this one for lost"):
+        agent_main.ready_node(given, job, plan, folder, claim)
+    assert LiveFolder(folder).agent() is None and not list(folder.path.glob("*.bin"))
+
+
 def test_an_agent_that_is_started_again_does_what_was_asked(
     source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[tuple[object, ...], dict[str, Any]]] = []
     monkeypatch.setattr(start, "ensure_agent", lambda *given, **more: asked.append((given, more)))
-    dest = tmp_path / "dest"
-    with working(task(source.root, dest, cache_bytes=4 * MiB, mode=0o640, copies=2)) as node:
+    dest, options = tmp_path / "dest", replace(NO_OPTIONS, copies=2, mode=0o640, allow_shared=True)
+    with working(task(source.root, dest, cache_bytes=4 * MiB, options=options)) as node:
         live = LiveFolder(node.folder)
         live.write_record(AgentRecord(Owner.current(), "socket", 0, 1))
         filling = find_filling(node.folder, "elsewhere")
         assert filling and (live.path / "task.json").stat().st_mode & 0o777 == 0o600
         restart = pickle.loads(pickle.dumps(filling)).__reduce__()[1][2]
         restart()
-    options = replace(NO_OPTIONS, copies=2, mode=0o640)
     more = {"strategy": "replicate", "options": options, "cache_bytes": 4 * MiB}
     assert asked == [((str(source.root), dest), more)]
 

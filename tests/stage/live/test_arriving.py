@@ -108,11 +108,11 @@ def test_ranges_beyond_the_end_are_cut_as_in_a_file_that_is_whole(source):
     whole.close()
 
 
-def test_what_is_read_afresh_replaces_wrong_bytes(source):
+def test_what_is_read_from_the_source_replaces_wrong_bytes(source):
     source.write([(0, BLOCK_BYTES)], bytes(SIZE))
     file = source.open()
     assert file.read(7, 3) == bytes(3)
-    with arrivals.afresh():
+    with arrivals.from_source():
         assert file.read(7, 3) == DATA[7:10]
     assert file.read(7, 3) == DATA[7:10]
     file.close()
@@ -125,7 +125,7 @@ def test_an_open_file_stays_readable_when_it_gets_its_name_and_asks_for_nothing_
     source.bits.unlink()
     source.asked.clear()
     assert read_all(file, [(0, SIZE)]) == [DATA] == read_all(file, [(0, SIZE)])
-    with arrivals.afresh():
+    with arrivals.from_source():
         assert file.read(1, 2) == DATA[1:3]
     assert source.asked == []
     file.close()

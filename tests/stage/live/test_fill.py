@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 import random
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,19 +28,23 @@ _URGENT, _AHEAD = 0, 1
 _BEFORE = 8  # pieces that loaders get while what is asked ahead is not overdue
 
 
-def _store(folder: Path, listed: list[File]) -> Store:
-    live = LiveFolder(StagedFolder(folder, "0" * 32))
+def _live(folder: Path) -> LiveFolder:
+    return LiveFolder(StagedFolder(folder, "0" * 32))
+
+
+def _store(folder: Path, listed: list[File], report: Callable[[int], None] | None = None) -> Store:
+    live = _live(folder)
     live.staged.path.mkdir(parents=True)
     live.make()
     kept = set(range(len(listed)))
-    return Store(live, listed, kept, kept, lambda file: Access(0o644))
+    return Store(live, listed, kept, kept, lambda file: Access(0o644), report=report)
 
 
 def test_files_left_for_later_are_not_begun_until_then(tmp_path: Path) -> None:
     content, later = b"content", {1}
     listed = [File(name, len(content), files.digest_bytes(content)) for name in ("now.bin", "later.bin")]
     store = _store(tmp_path, listed)
-    begun = store._live.path / FILES / "later.bin"
+    begun = _live(tmp_path).path / FILES / "later.bin"
 
     def fetch(number: int, begin: int, target: memoryview, *_: bool) -> Origin:
         target[:] = content
@@ -118,7 +125,7 @@ def test_a_damaged_file_is_fetched_again_from_the_source(tmp_path: Path, content
         assert fill.need(0, []) == Origin.SOURCE
     finally:
         fill.stop()
-    assert (store._live.staged.path / "a.bin").read_bytes() == content
+    assert (_live(tmp_path).staged.path / "a.bin").read_bytes() == content
 
 
 @pytest.mark.parametrize("size", [9, 99_999, 2 * MiB], ids=["small", "at once", "in blocks"])
@@ -138,3 +145,63 @@ def test_a_source_that_answers_after_the_end_changes_no_file(tmp_path: Path, siz
     answers.set()
     eventually(fill.stop)
     assert not [path for path in tmp_path.rglob("a.bin") if path.is_file()]
+
+
+def test_a_damaged_file_is_fetched_again_though_the_disk_refuses_at_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The blocks cannot be marked as missing once; the only thread goes on all the same."""
+    content, pwrite, refused = random.Random(0).randbytes(3 * MiB), os.pwrite, list[int]()
+
+    def refuses_once(descriptor: int, data: memoryview, offset: int) -> int:
+        if not (any(data) or refused):
+            refused.append(descriptor)
+            raise OSError(errno.EIO, "Input/output error")
+        return pwrite(descriptor, data, offset)
+
+    def fetch(number: int, begin: int, target: memoryview, only_source: bool, *_: bool) -> Origin:
+        target[:] = content[begin : begin + len(target)] if only_source else random.randbytes(len(target))
+        return Origin.SOURCE if only_source else Origin.PEER
+
+    store = _store(tmp_path, [File("a.bin", len(content), files.digest_bytes(content))])
+    monkeypatch.setattr(os, "pwrite", refuses_once)
+    fill = Fill(store, fetch, str)
+    fill.start(1)
+    try:
+        fill.need(0, [])
+    finally:
+        fill.stop()
+    assert refused and (_live(tmp_path).staged.path / "a.bin").read_bytes() == content
+
+
+def test_nothing_is_written_into_a_file_that_gets_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader reports bad bytes at that moment, and the source has others by now: they would never be verified."""
+    content, replace, written = random.Random(0).randbytes(3 * MiB), os.replace, threading.Event()
+    names, may_name = threading.Event(), threading.Event()
+
+    def fetch(number: int, begin: int, target: memoryview, only_source: bool, *_: bool) -> Origin:
+        target[:] = bytes(len(target)) if only_source else content[begin : begin + len(target)]
+        return Origin.SOURCE
+
+    def held_up(source: Path, final: Path, **folders: int | None) -> None:
+        if final == _live(tmp_path).staged.path / "a.bin":
+            names.set()
+            may_name.wait(60)
+        replace(source, final, **folders)
+
+    def report(num_bytes: int) -> None:
+        if names.is_set():
+            written.set()
+
+    store = _store(tmp_path, [File("a.bin", len(content), files.digest_bytes(content))], report)
+    monkeypatch.setattr(os, "replace", held_up)
+    fill = Fill(store, fetch, str)
+    fill.follow([0])
+    fill.start(2)
+    assert names.wait(60)
+    reader = threading.Thread(target=lambda: fill.again(0, [(0, 9)]))
+    reader.start()
+    written.wait(0.5)
+    may_name.set()
+    reader.join(60)
+    assert fill.stop() and (_live(tmp_path).staged.path / "a.bin").read_bytes() == content

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -11,17 +12,24 @@ from pathlib import Path
 import pytest
 
 from dlio.cluster import liveness
+from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
-from dlio.errors import StorageError
+from dlio.errors import MissingError, StorageError, UsageError
 from dlio.io import world
 from dlio.io.world.own_address import INTERFACE
 from dlio.stage.copies.ownership import open_for_us
+from dlio.stage.engine import node as engine_node
+from dlio.stage.engine.complete import complete
 from dlio.stage.engine.node import Node
+from dlio.stage.job import Job
 from dlio.stage.meeting import introduced
 from dlio.stage.meeting.introduced import Introduced
 from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener, listening_at
-from tests.helpers.live import eventually, task
+from dlio.stage.strategies import load
+from dlio.stage.transfer.source import source_of
+from tests.helpers.live import eventually, meet_in, met, task
+from tests.helpers.staging import node as topology_of
 
 
 @pytest.fixture
@@ -61,3 +69,37 @@ def test_a_place_where_this_node_cannot_listen_is_named(monkeypatch: pytest.Monk
     monkeypatch.setenv(INTERFACE, "192.0.2.7")
     with pytest.raises(StorageError, match=r"does not listen at 192\.0\.2\.7: Cannot assign .*DLIO_INTERFACE names"):
         listening_at(world.address())
+
+
+def test_a_node_that_cannot_serve_is_found_gone(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others would wait at an address at which nobody answers."""
+    content, token, listening = source.content_id, os.urandom(TOKEN_BYTES), listening_at("127.0.0.1")
+    address = listening.getsockname()[:2]
+    meeting = Meeting(Introduced(content, token, 0, [address], TcpListener(listening, token, content)), 0, 2)
+
+    def fails(*_: object) -> None:
+        raise MissingError("no thread can be started")
+
+    monkeypatch.setattr(engine_node, "Server", fails)
+    job = Job(source_of(source), tmp_path / "dest", topology_of(0, 2))
+    with pytest.raises(MissingError, match="no thread"):
+        complete(job, load("broadcast"), meeting)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address, 10)
+
+
+def test_a_node_without_a_plan_leaves_its_word(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others would expect it for a minute."""
+    meet_in(tmp_path / "meet", monkeypatch)
+    other = met(source.content_id, 1, 2)
+    other.tell(other.word(lacks=1))
+    job = Job(source_of(source), tmp_path / "dest", Topology(0, 2))
+    with pytest.raises(UsageError, match="needs the nodes' numbers"):
+        complete(job, load("partition"), met(source.content_id, 0, 2))
+    assert other.peer(0) is None and not other.expects(0)
+    assert [peer.waiting_for[:22] for peer in other.lost()] == ["the strategy partition"]
+    other.leave()

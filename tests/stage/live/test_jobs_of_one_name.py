@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from dlio.dataset.manifest import Manifest
+from dlio.errors import UsageError
 from dlio.locking.owner import Owner
 from dlio.stage.meeting.folder import meeting_folder
 from dlio.stage.meeting.meeting import Peer
+from dlio.stage.run import run
 from tests.helpers.forked import Forked
 from tests.helpers.live import meet_in, met
+from tests.helpers.staging import node
 
 CONTENT = "c" * 32
 
@@ -87,3 +91,32 @@ def test_a_meeting_stays_until_all_nodes_of_another_job_of_its_name_have_come(
     assert later.peer(0) is None and not later.expects(0)
     later.leave(replace(last, node=1))
     assert not meeting_folder(CONTENT).exists()
+
+
+def test_a_second_job_that_cannot_be_told_apart_is_refused(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its node would end at the words of the first one's, and the other way round."""
+    meet_in(tmp_path / "meet", monkeypatch)
+    first = met(source.content_id, 0, 2)
+    first.tell(at_work := Peer(0, ("127.0.0.1", 9), Owner.current(), False, 0, 1))
+
+    def second() -> None:
+        with pytest.raises(UsageError, match=r"another job stages the same on node 0 of 2.*DLIO_MEET"):
+            run(source.root, tmp_path / "dest", strategy="broadcast", topology=node(0, 2))
+
+    assert Forked(second).wait() == 0
+    others = met(source.content_id, 1, 2)
+    assert others.peer(0) == at_work
+    first.leave()
+    others.leave()
+
+
+@pytest.mark.parametrize("variable", ["TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE", "MASTER_PORT"])
+def test_jobs_are_told_apart_by_what_their_launchers_give(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv("MASTER_ADDR", "node1")
+    places = set()
+    for value in ("29500", "29501"):
+        monkeypatch.setenv(variable, value)
+        places.add(meeting_folder(CONTENT))
+    assert len(places) == 2

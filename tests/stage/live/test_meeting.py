@@ -33,6 +33,7 @@ def test_only_old_meetings_are_removed(tmp_path: Path, monkeypatch: pytest.Monke
         folder.mkdir(parents=True)
         (folder / "token").write_text("secret")
     (foreign[2] / "more").write_text("kept")
+    (ours / "node-0.json").write_text("of a version without the number of nodes in the name")
     for folder in (*foreign, ours):
         os.utime(folder, _LONG_AGO)
     met(CONTENT, 0, 2).leave()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,13 @@ import pytest
 from dlio.dataset.manifest import File
 from dlio.errors import DigestError, StorageError
 from dlio.io import files
+from dlio.locking.claim_file import Claim
+from dlio.locking.owner import Owner
 from dlio.stage.copies.access import Access
 from dlio.stage.copies.blocks import BLOCK_BYTES, Blocks
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import FILES, LiveFolder
+from dlio.stage.engine.complete import take_over
 from dlio.stage.engine.store import Store
 from tests.helpers import synced
 from tests.helpers.staging import flip
@@ -226,6 +230,23 @@ def test_an_unfinished_file_appears_with_its_size(live: LiveFolder, monkeypatch:
     monkeypatch.setattr(os, "ftruncate", looked_at)
     store_in(live).missing(0, [(0, 1)])
     assert sizes == [] and live.unfinished(FILE).stat().st_size == FILE.num_bytes
+
+
+def test_a_process_that_was_taken_for_lost_names_no_file_of_its_successor(live: LiveFolder) -> None:
+    """One that was stopped goes on with the end of a file; its successor has written that end, and not the rest."""
+    elsewhere, mine = Claim(1, Owner("another/boot", "pid:[1]", 1, 1), "lost"), Claim(2, Owner.current(), "mine")
+    stopped, final = filled(live), live.staged.path / FILE.name
+    take_over(live.staged, "source", (mine, elsewhere))
+    live.make()
+    successor, end = store_in(live), 9 * BLOCK_BYTES
+    successor.missing(0, [(0, 0)])
+    successor.write(0, end, memoryview(DATA)[end:])
+    with suppress(StorageError):
+        stopped.finish(0)
+    assert not final.exists() or final.read_bytes() == DATA
+    successor.write(0, 0, memoryview(DATA)[:end])
+    successor.finish(0)
+    assert final.read_bytes() == DATA
 
 
 def test_the_live_folder_is_this_users_alone_whatever_was_there(live: LiveFolder) -> None:

@@ -145,3 +145,39 @@ def test_the_same_seed_gives_the_same_trace(tmp_path):
 
     assert trace("a", 7) == trace("b", 7)
     assert len({trace(str(seed), seed) for seed in range(5)}) > 1
+
+
+def test_what_another_node_has_replaced_is_seen_late(tmp_path):
+    scheduler = Scheduler(0)
+    files = Storage(scheduler, tmp_path)
+    disk = files.add("meet", Clock(scheduler))
+    disk.inject("lag", 1000)
+    (disk.root / "new").write_bytes(b"new")
+    seen = dict[str, bytes | None]()
+
+    def look(name: str) -> None:
+        try:
+            descriptor = files.open(disk.root / "file", os.O_RDONLY)
+        except FileNotFoundError:
+            seen[name] = None
+            return
+        seen[name] = files.pread(descriptor, 10, 0)
+        os.close(descriptor)
+
+    def do(node: int, call: Callable[[], object]) -> None:
+        scheduler.spawn(scheduler.process(node, 100, "boot", f"node{node}", 0), call, "task")
+        scheduler.run()
+
+    do(0, lambda: files.replace(disk.root / "new", disk.root / "file"))
+    for node in (0, 1):
+        do(node, lambda node=node: look(f"{node} at first"))
+    do(1, lambda: scheduler.pause(1000 * MS))
+    do(1, lambda: look("1 later"))
+    (disk.root / "newer").write_bytes(b"newer")
+    do(0, lambda: files.replace(disk.root / "newer", disk.root / "file"))
+    do(1, lambda: look("1 again"))
+    disk.heal()
+    do(1, lambda: look("1 in the end"))
+    assert seen == {
+        "0 at first": b"new", "1 at first": None, "1 later": b"new", "1 again": b"new", "1 in the end": b"newer"
+    }  # fmt: skip

@@ -10,12 +10,16 @@ import pytest
 
 from dlio.dataset.manifest import NAME
 from dlio.stage.copies.base_folder import CACHE, CONTROL, LEASES
+from dlio.stage.copies.folder import LIVE
+from dlio.stage.copies.live_folder import FILES
 from tools.simulate.clock import Clock
 from tools.simulate.data_set import DataSet
-from tools.simulate.oracle import MOST_BUFFERS, PATIENCE, Oracle, most_reads
+from tools.simulate.oracle import PACE, PATIENCE, Oracle
+from tools.simulate.process import Process
 from tools.simulate.scheduler import S, Scheduler
 from tools.simulate.source import Source
 from tools.simulate.storage import Storage
+from tools.simulate.watching import MOST_BUFFERS, Watching
 
 
 class Scene:
@@ -27,18 +31,24 @@ class Scene:
         shared = self.storage.add("source", Clock(self.scheduler))
         self.disk = self.storage.add("node0", Clock(self.scheduler))
         self.data = DataSet(shared.root, [50_000, 60_000])
-        self.source = Source(self.data, shared)
-        self.oracle = Oracle(self.scheduler, self.data.contents, self.source)
-        self.storage.read[shared] = self.source.note_read
-        self.storage.named.append(self.oracle.named)
+        self.source = Source(self.scheduler, self.data, shared)
+        self.oracle = Oracle(self.scheduler, self.data.contents, self.source, 3)
+        self.watching = Watching(self.scheduler, self.oracle)
+        self.storage.listeners += [self.source.note, self.oracle.called]
+        for node in range(3):
+            self.oracle.causes.comes(node)
         self.copy = self.disk.root / CACHE / "copy"
         (self.copy / CONTROL).mkdir(parents=True)
         (self.copy.parent / LEASES).mkdir()
         (self.copy.parent / LEASES / "copy@1").touch()
 
-    def do(self, call: Callable[[], object]) -> None:
-        """Runs a call as a task."""
-        task = self.scheduler.spawn(self.scheduler.process(0, 100, "boot", "node0", 0), call, "task")
+    def process(self, node: int = 0) -> Process:
+        """Returns a new process."""
+        return self.scheduler.process(node, 100, "boot", f"node{node}", len(self.scheduler.processes))
+
+    def do(self, call: Callable[[], object], process: Process | None = None) -> None:
+        """Runs a call as a task, by default of a process of its own."""
+        task = self.scheduler.spawn(process or self.process(), call, "task")
         self.scheduler.run()
         if task.error:
             raise task.error
@@ -88,10 +98,6 @@ def test_a_copy_that_lacks_a_file_is_noticed(scene):
     (scene.copy / next(iter(scene.data.contents))).unlink()
     scene.oracle.check_copies(scene.disk)
     assert scene.broken == ["whole-copy", "kept-copy"]
-    scene.oracle.removed(scene.copy)
-    (scene.copy / NAME).unlink()
-    scene.oracle.check_copies(scene.disk)
-    assert len(scene.broken) == 2
 
 
 def test_a_finished_copy_without_a_lease_is_noticed(scene):
@@ -100,26 +106,100 @@ def test_a_finished_copy_without_a_lease_is_noticed(scene):
     assert scene.broken == ["leased-copy"]
 
 
-def test_reads_of_the_source_are_counted_by_blocks(scene):
-    def read() -> None:
+def read(scene: Scene, node: int, at: int) -> None:
+    """Has a node read a part of the first file at a time."""
+
+    def work() -> None:
+        scene.scheduler.pause(at - scene.scheduler.now)
         descriptor = scene.storage.open(scene.data.manifest.root / next(iter(scene.data.contents)), os.O_RDONLY)
         scene.storage.pread(descriptor, 40_000, 0)
         os.close(descriptor)
 
-    scene.do(read)
-    scene.oracle.check_reads((), 5)
+    scene.do(work, scene.process(node))
+
+
+def test_a_second_read_of_the_source_needs_a_cause(scene):
+    read(scene, 0, 1 * S)
+    scene.oracle.check_reads()
     assert not scene.broken
     assert scene.source.bytes_read == 40_000
-    scene.do(read)
-    scene.oracle.check_reads(["kill"], 5)
+    read(scene, 1, 2 * S)
+    scene.oracle.check_reads(is_shared=False)
     assert not scene.broken
-    scene.oracle.check_reads((), 5)
+    scene.oracle.check_reads()
     assert scene.broken == ["read-once"]
+    assert "node 1 read block 0 of shard-00000.bin at 2.000" in scene.oracle.violations[0].found
 
 
-def test_what_cuts_nodes_off_lets_each_read_once():
-    assert most_reads((), 5) == 1
-    assert most_reads(["kill", "isolate"], 5) == 7
+@pytest.mark.parametrize(
+    ("node", "ends", "at", "is_fine"),
+    [
+        (0, 5, 6, True),  # the node that had it was cut off a short time ago
+        (2, 5, 6, True),  # another one was: not all of them know it yet
+        (0, 300, 200, True),  # it is cut off still
+        (2, 300, 200, False),  # another one is, which all know by now
+        (0, 5, 60, False),  # it is back for long
+    ],
+)
+def test_a_cause_concerns_who_has_read_and_is_over_after_a_while(scene, node, ends, at, is_fine):
+    read(scene, 0, 1 * S)
+    trouble = scene.oracle.causes.begin("isolate", {node})
+    read(scene, 1, at * S)
+    trouble.end = ends * S
+    scene.oracle.check_reads()
+    assert scene.broken == ([] if is_fine else ["read-once"])
+
+
+def test_who_comes_when_all_have_left_reads_again(scene):
+    read(scene, 0, 1 * S)
+    scene.oracle.causes.comes(1)
+    read(scene, 1, 50 * S)
+    for process in scene.scheduler.processes:
+        process.kill()
+    scene.scheduler.now = 70 * S
+    scene.oracle.causes.comes(2)
+    read(scene, 2, 71 * S)
+    scene.oracle.check_reads()
+    assert scene.broken == ["read-once"]
+    assert "node 1 read" in scene.oracle.violations[0].found
+    scene.source.reads = {block: reads[1:] for block, reads in scene.source.reads.items()}
+    scene.oracle.check_reads()
+    assert len(scene.broken) == 1
+
+
+def test_two_processes_that_fill_a_copy_in_turn_are_noticed(scene):
+    path = scene.copy / CONTROL / LIVE / FILES / "shard-00000.bin"
+    path.parent.mkdir(parents=True)
+
+    def write() -> None:
+        descriptor = scene.storage.open(path, os.O_WRONLY | os.O_CREAT)
+        scene.storage.pwrite(descriptor, b"x", 0)
+        os.close(descriptor)
+
+    one, other = scene.process(), scene.process()
+    for process in (one, one, other, other):
+        scene.do(write, process)
+    assert not scene.broken
+    scene.do(write, one)
+    assert scene.broken == ["one-at-work"]
+
+
+def test_a_job_that_takes_long_though_nothing_is_wrong_is_noticed(scene):
+    scene.oracle.check_pace(PACE)
+    assert not scene.broken
+    scene.oracle.check_pace(PACE + 1)
+    assert scene.broken == ["pace"]
+    scene.oracle.causes.happened("kill", {0})
+    scene.oracle.check_pace(PACE + 1)
+    assert len(scene.broken) == 1
+
+
+def test_a_node_that_sends_more_than_its_share_is_noticed(scene):
+    scene.watching.sent_bytes.update({0: 200, 1: 0})
+    scene.watching.check_shares([100, 0, 0])
+    assert not scene.broken
+    scene.watching.check_shares([99, 0, 0])
+    assert scene.broken == ["share"]
 
 
 def test_waiting_for_long_and_for_ever_are_noticed(scene):
@@ -135,18 +215,17 @@ def test_waiting_for_long_and_for_ever_are_noticed(scene):
 
 
 def test_errors_without_a_fault_are_noticed(scene):
-    scene.oracle.failed("loader: no", ["kill"])
-    assert not scene.broken
-    scene.oracle.failed("loader: no", [])
+    scene.oracle.failed("loader: no", 1)
     assert scene.broken == ["no-error"]
+    scene.oracle.causes.happened("kill", {0})
+    scene.oracle.failed("loader: no", 1)
+    assert len(scene.broken) == 1
 
 
 def test_a_thread_that_ends_by_an_exception_is_noticed(scene):
     with pytest.raises(ZeroDivisionError):
         scene.do(lambda: 1 // 0)
-    scene.oracle.check_crashes(lambda error: isinstance(error, ZeroDivisionError))
-    assert not scene.broken
-    scene.oracle.check_crashes(lambda error: False)
+    scene.oracle.check_crashes()
     assert scene.broken == ["no-crash"]
 
 
@@ -159,7 +238,7 @@ def test_memory_is_counted(scene):
         for each in taken:
             buffers.give_back(each)
 
-    with scene.oracle.counting_memory():
+    with scene.watching.at_work():
         scene.do(lambda: take(MOST_BUFFERS))
         assert not scene.broken
         scene.do(lambda: take(MOST_BUFFERS + 1))

@@ -1,4 +1,4 @@
-"""stage is killed at random moments, by every strategy, alone and beside others; the next one brings all there."""
+"""stage is killed at random moments, by every strategy, alone and in parallel; the next run completes the copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`.samples.npz`, beside a shard that is whole."""
+"""`.samples.npz`, next to a shard that is whole."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def coco(path: str | Path, root: str | Path | None = None, masks: str = "") -> C
     Args:
         path: the file, such as `annotations/instances_train2017.json`; or a folder that holds one such file, or has it
             in its folder `annotations`.
-        root: the folder of the images; by default `train2017` or `images` beside the file or beside its folder, else
+        root: the folder of the images; by default `train2017` or `images` next to the file or next to its folder, else
             the file's folder.
         masks: `classes` makes a mask of classes of each image's segmentations.
 

@@ -1,4 +1,4 @@
-"""Visits of shards: the samples of a batch shard by shard, those of several shards read together, and joined."""
+"""Reads of shards: the samples of a batch shard by shard, those of several shards read together, and joined."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Lender(Protocol):
         """Lends an open shard."""
 
 
-class Visit(NamedTuple):
+class ShardRead(NamedTuple):
     """Some samples of a batch that are in one shard.
 
     Attributes:
@@ -41,8 +41,8 @@ class Visit(NamedTuple):
     records: Numbers
 
 
-def visits(pool: Lender, offsets: Numbers, numbers: Numbers, rows: Numbers) -> Iterator[list[Visit]]:
-    """Yields the visits of the shards that hold some samples, in the order of the shards, several at a time.
+def shard_reads(pool: Lender, offsets: Numbers, numbers: Numbers, rows: Numbers) -> Iterator[list[ShardRead]]:
+    """Yields the reads of the shards that hold some samples, in the order of the shards, several at a time.
 
     Args:
         pool: lends the shards while the consumer has them.
@@ -59,29 +59,29 @@ def visits(pool: Lender, offsets: Numbers, numbers: Numbers, rows: Numbers) -> I
     at_a_time = pool.most_lent
     for first in range(0, len(spans), at_a_time):
         with ExitStack() as lent:
-            visited = []
+            reads = []
             for begin, end in spans[first : first + at_a_time]:
                 shard = lent.enter_context(pool.shard(int(shards[begin])))
-                visited.append(Visit(shard, rows[begin:end], records[begin:end]))
-            yield visited
+                reads.append(ShardRead(shard, rows[begin:end], records[begin:end]))
+            yield reads
 
 
-def read_samples(visited: list[Visit]) -> list[list[Sample]]:
-    """Returns the samples of each visit; raises as `ShardReader.read`."""
-    return [[visit.shard.read(record) for record in visit.records.tolist()] for visit in visited]
+def read_samples(reads: list[ShardRead]) -> list[list[Sample]]:
+    """Returns the samples of each read; raises as `ShardReader.read`."""
+    return [[read.shard.read(record) for record in read.records.tolist()] for read in reads]
 
 
-def read_columns(visited: list[Visit], take: Take, out: Fields) -> list[Fields]:
-    """Returns the columns of each visit; arguments and errors as `ShardReader.read_columns`, `out` has whole batches.
+def read_columns(reads: list[ShardRead], take: Take, out: Fields) -> list[Fields]:
+    """Returns the columns of each read; arguments and errors as `ShardReader.read_columns`, `out` has whole batches.
 
     Values at known places are read from all shards together.
     """
-    ranges = [visit.shard.ranges(visit.records) for visit in visited]
+    ranges = [read.shard.ranges(read.records) for read in reads]
     large = read_values([each for each in ranges if each is not None], take)
     columns = []
-    for visit, found in zip(visited, ranges, strict=True):
-        rows = {name: OutRows(array, visit.rows) for name, array in out.items()}
-        columns.append(visit.shard.read_columns(visit.records, take, rows, None if found is None else next(large)))
+    for read, found in zip(reads, ranges, strict=True):
+        rows = {name: OutRows(array, read.rows) for name, array in out.items()}
+        columns.append(read.shard.read_columns(read.records, take, rows, None if found is None else next(large)))
     return columns
 
 

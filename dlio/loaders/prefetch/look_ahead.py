@@ -10,7 +10,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def ahead(made: Generator[T, None, None], count: int) -> Generator[T, None, None]:
+def look_ahead(made: Generator[T, None, None], count: int) -> Generator[T, None, None]:
     """Yields the items of `made`, up to `count` items later: copies that it starts run while earlier ones are in use.
 
     The first item waits for no other; each time one more is made ahead.

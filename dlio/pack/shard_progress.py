@@ -48,7 +48,7 @@ class Row:
             if found == (self.name, _ROW_BYTES * self.num_rows):
                 table: NDArray[np.int64] = np.asarray(np.memmap(file, np.int64, "r+", shape=(self.num_rows, 2)))
                 return table[self.number, :]
-        return unseen()
+        return uncounted()
 
 
 def _opener(path: str, flags: int) -> int:
@@ -56,7 +56,7 @@ def _opener(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def unseen() -> Counts:
+def uncounted() -> Counts:
     """Returns a row that nobody looks at."""
     return np.zeros(2, np.int64)
 

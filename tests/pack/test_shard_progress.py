@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import dlio
-from dlio.pack import inside
+from dlio.pack import shard_progress
 from dlio.pack.index import index
-from dlio.pack.inside import EVERY, Row, Watch, watching
 from dlio.pack.inspect.verify import verify
+from dlio.pack.shard_progress import EVERY, Row, Watch, watching
 from tests.helpers.images import make_image_folder
 
 COUNT = 4 * EVERY + 3
@@ -59,12 +59,12 @@ def test_every_verb_tells_how_far_it_is_within_a_shard(photos, tmp_path, engine)
 
 def test_rows_add_up_and_a_finished_shard_counts_no_more():
     with watching(Watch()) as watch:
-        rows = inside.rows(["a", "b", "c"])
+        rows = shard_progress.rows(["a", "b", "c"])
         rows["a"].counts()[:] = 3, 300
         rows["c"].counts()[:] = 4, 400
         assert watch.now() == (7, 700)
-        inside.finished("a")
-        inside.finished("unknown")
+        shard_progress.finished("a")
+        shard_progress.finished("unknown")
         assert watch.now() == (4, 400)
         assert Path(rows["b"].path).is_relative_to("/proc")  # so a killed run leaves no file
         own = np.memmap(rows["b"].path, np.int64, shape=(3, 2))
@@ -73,8 +73,8 @@ def test_rows_add_up_and_a_finished_shard_counts_no_more():
 
 
 def test_nobody_watches_and_nothing_is_written():
-    assert inside.rows(["a"]) == {}
-    inside.finished("a")
+    assert shard_progress.rows(["a"]) == {}
+    shard_progress.finished("a")
 
 
 def test_a_worker_that_does_not_see_the_table_works_on(tmp_path):

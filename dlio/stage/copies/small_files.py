@@ -1,0 +1,161 @@
+"""Small files of a copy that come as one group: written under their final names, put together again for other nodes.
+
+No file of a group is synced alone: all are, at once, before the copy is published (restoring.py). So a process that
+goes on with the copy of another one reads them again: what a loss of power has taken is not what the digests say.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from dlio.dataset.manifest import File
+from dlio.dataset.tree import slices
+from dlio.io import files, world
+from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.learned import Learned
+
+_MOST_GATHERED = 8  # groups in memory, of up to 4 MiB: other nodes ask for the same one at about the same time
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def write_group(root: Path, group: Sequence[File], data: memoryview, aside: Path) -> list[str]:
+    """Writes the files of a group, whose folders are there, and returns their digests.
+
+    A file that is there is replaced by a rename: a process that was taken for lost, and goes on late, must not empty a
+    file of a copy that another one has published.
+
+    Args:
+        root: the folder of the copy.
+        group: the files.
+        data: the content of all, one after another.
+        aside: the path of a file that is to replace another one, until it does.
+
+    Raises:
+        StorageError: the file system refused; what is there has no digest, and is written again.
+    """
+    around, digests = str(root), []
+    for file, part in slices(group, data):
+        path = f"{around}/{file.name}"
+        try:
+            try:
+                _write(path, part)
+            except FileExistsError:
+                aside.unlink(missing_ok=True)
+                _write(aside, part)
+                world.replace(aside, path)
+        except OSError:
+            with files.storage_errors("write", path):
+                raise
+        digests.append(files.digest_bytes(part))
+    return digests
+
+
+def _write(path: str | Path, data: memoryview) -> None:
+    descriptor = world.open(path, _NEW, 0o600)
+    try:
+        files.write_all(descriptor, 0, data)
+    finally:
+        os.close(descriptor)
+
+
+def lacking(folder: StagedFolder, wanted: Sequence[File], groups: Mapping[str, Sequence[File]]) -> list[File]:
+    """Returns which files and groups a copy lacks: they, or their digests, are not there.
+
+    Args:
+        folder: of the copy.
+        wanted: files and groups.
+        groups: the files of each group, by its name.
+
+    Raises:
+        StorageError: what is there cannot be read.
+    """
+    learned, is_published = Learned(folder.path), folder.has_manifest()
+    listed = [file for one in wanted for file in groups.get(one.name, [one])]
+    missing = {file.name for file in folder.missing(listed)} | learned.lacking(listed)
+
+    def is_here(one: File) -> bool:
+        group = groups.get(one.name)
+        if group is None or not missing.isdisjoint([file.name for file in group]):
+            return group is None and one.name not in missing
+        return is_published or _is_intact(folder.path, group, learned)
+
+    return [one for one in wanted if not is_here(one)]
+
+
+def _is_intact(root: Path, group: Sequence[File], learned: Learned) -> bool:
+    data = _gathered(root, group)
+    return all(files.digest_bytes(part) == learned.get(file.name) for file, part in slices(group, data))
+
+
+def _gathered(root: Path, group: Sequence[File]) -> memoryview:
+    """Returns the content of all files of a group, one after another; zeros for what is missing."""
+    data = memoryview(bytearray(sum(file.num_bytes for file in group)))
+    for file, part in slices(group, data):
+        path = f"{root}/{file.name}"
+        with files.storage_errors("read", path):
+            descriptor = world.open(path, _OLD)
+            try:
+                while part and (count := world.preadv(descriptor, [part], file.num_bytes - len(part))):
+                    part = part[count:]
+            finally:
+                os.close(descriptor)
+    return data
+
+
+class Groups:
+    """The groups of a copy; for any number of threads.
+
+    Args:
+        root: the folder of the copy.
+        groups: the files of each group, by its name.
+        learned: takes the digests of what is written.
+        unfinished: the folder of this process's unfinished files.
+    """
+
+    def __init__(self, root: Path, groups: Mapping[str, Sequence[File]], learned: Learned, unfinished: Path) -> None:
+        self._root, self._groups, self._learned, self._unfinished = root, groups, learned, unfinished
+        self._lock = world.lock()
+        self._in_memory: OrderedDict[str, int] = OrderedDict()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._groups
+
+    def write(self, name: str, data: memoryview) -> None:
+        """Writes the files of a group, then notes their digests; raises StorageError."""
+        aside = self._unfinished / name.replace("/", ".")  # no file's name
+        self._learned.note_group(name, write_group(self._root, self._groups[name], data, aside))
+
+    @contextmanager
+    def opened(self, name: str) -> Iterator[int]:
+        """Yields a descriptor to read a whole group from, put together; raises StorageError, OSError."""
+        with self._lock:
+            if name not in self._in_memory:
+                self._in_memory[name] = _in_memory(_gathered(self._root, self._groups[name]))
+            self._in_memory.move_to_end(name)
+            while len(self._in_memory) > _MOST_GATHERED:
+                os.close(self._in_memory.popitem(last=False)[1])
+            descriptor = os.dup(self._in_memory[name])
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def close(self) -> None:
+        """Forgets what is in memory; nothing else may be called at the same time."""
+        while self._in_memory:
+            os.close(self._in_memory.popitem()[1])
+
+
+def _in_memory(data: memoryview) -> int:
+    descriptor = os.memfd_create("dlio-group", os.MFD_CLOEXEC)
+    try:
+        files.write_all(descriptor, 0, data)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor

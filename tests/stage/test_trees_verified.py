@@ -1,0 +1,75 @@
+"""What verify finds in a file or folder that was staged as it is, and what is said of paths that are none."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import dlio
+from dlio.cli import main
+from dlio.dataset.manifest import NAME, Manifest
+from dlio.errors import ManifestError
+from dlio.loaders.torch import PackedDataset
+from tests.helpers.trees import make_tree, snapshot
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    return make_tree(tmp_path / "shared" / "env", small=3)
+
+
+def test_a_changed_time_is_damage_that_is_mended(
+    tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    staged = dlio.stage(tree, tmp_path / "local")
+    os.utime(staged.path / "small-001", (5, 5))
+    assert main(["verify", str(staged.path)]) == 1
+    assert "small-001: expected its last change at" in capsys.readouterr().err
+    assert main(["verify", "--staged", str(tmp_path / "local")]) == 1
+    assert main(["verify", str(staged.path), "--repair"]) == 0
+    assert main(["verify", str(staged.path)]) == 0 and snapshot(staged.path) == snapshot(tree)
+
+
+def test_what_was_added_is_named_and_is_no_damage(
+    tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python writes its bytecode into an environment."""
+    staged = dlio.stage(tree, tmp_path / "local")
+    (staged.path / "bin" / "__pycache__").mkdir()
+    (staged.path / "bin" / "__pycache__" / "tool.pyc").touch()
+    (staged.path / "sitecustomize.py").touch()
+    assert main(["verify", str(staged.path)]) == 0
+    said = capsys.readouterr()
+    added = [line for line in said.err.splitlines() if "added: " in line]
+    assert len(added) == 2 and "env/bin/__pycache__: " in added[0] and "env/sitecustomize.py: " in added[1]
+    assert [line.split() for line in said.out.splitlines() if line.startswith("added")] == [["added", "2"]]
+    assert main(["verify", str(staged.path), "--repair"]) == 0 and (staged.path / "sitecustomize.py").exists()
+
+
+def test_a_folder_with_a_manifest_of_another_program_is_staged(tree: Path, tmp_path: Path) -> None:
+    (tree / NAME).write_text('{"audio_filepath": "x", "duration": 1}\n')
+    staged = dlio.stage(tree, tmp_path / "local")
+    assert snapshot(staged.path) == snapshot(tree)
+    assert Manifest.load(staged.path) == staged and dlio.verify(staged) == []
+    assert dlio.stage(tree / "x", tmp_path / "local").path.read_bytes() == (tree / "x").read_bytes()
+    with pytest.raises(ManifestError, match=f"{NAME} is of another program; give the folder that dlio pack"):
+        Manifest.load(tree)
+    (tree / NAME).write_text('{"dlio": 1, "format"')
+    with pytest.raises(ManifestError, match="line 1"):
+        dlio.stage(tree, tmp_path / "local")
+
+
+def test_what_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ManifestError, match="missing does not exist: give a data set, or any other file or folder"):
+        dlio.stage(tmp_path / "missing", tmp_path / "local")
+    (tmp_path / "lost").symlink_to("nowhere")
+    with pytest.raises(ManifestError, match="lost is a link to what does not exist"):
+        dlio.stage(tmp_path / "lost", tmp_path / "local")
+
+
+def test_a_copied_folder_is_no_data_set(tree: Path, tmp_path: Path) -> None:
+    staged = dlio.stage(tree, tmp_path / "local")
+    with pytest.raises(ManifestError, match="was staged as it is, and holds no samples"):
+        PackedDataset(staged.path)

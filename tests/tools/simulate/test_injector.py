@@ -1,0 +1,55 @@
+"""Faults come when they are due, and where."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.simulate import faults, forked, scenario
+from tools.simulate.faults import FINISH, Fault
+from tools.simulate.scheduler import S
+
+_SIZE = scenario.Size(3, (300_000, 20_000, 65_537))
+
+
+def _seed(verb: str, strategy: str) -> int:
+    """Returns the first seed of a kind of job."""
+    return next(seed for seed in range(1, 100) if scenario.kind_of(seed) == scenario.Kind(verb, strategy))
+
+
+def _run(seed: int, *due: Fault) -> scenario.Outcome:
+    outcome = forked.run(seed, _SIZE, due, keep=True)
+    assert not outcome.broken
+    return outcome
+
+
+@pytest.mark.parametrize("moment", ["name", "write", FINISH])
+def test_a_process_is_killed_at_the_very_moment_that_was_drawn(moment: str) -> None:
+    trace = _run(_seed("load", "broadcast"), Fault(2, "kill", 0, 1, 0, S, moment)).trace
+    killed = next(number for number, each in enumerate(trace) if " - kill " in each)  # not by itself
+    process = trace[killed].split()[-1]
+    assert not [each for each in trace[killed + 1 :] if each.split()[1].startswith(f"{process}/")]
+
+
+def test_who_never_comes_and_who_is_lost_are_not_waited_for() -> None:
+    seed = _seed("stage", "broadcast")
+    assert _run(seed, Fault(0, "absent", 1, 2, 0, S)).happened == {"absent": 1}
+    outcome = _run(seed, Fault(3, "gone", 0, 1, 0, S, "write"), Fault(0, "absent", 1, 2, 0, S))
+    assert outcome.happened == {"absent": 1, "gone": 1}
+    assert outcome.ended < 150 * S
+
+
+def test_a_process_id_is_used_again() -> None:
+    size = scenario.Size(2, (300_000,))
+    due = [Fault(0, "pids", 0, 1, 1000, S), Fault(5, "kill", 0, 1, 0, S, "write")]
+    trace = forked.run(_seed("stage", "broadcast"), size, due, keep=True).trace
+    killed = next(each for each in trace if " kill " in each).split()[-1]
+    names = {each.split()[1].partition("/")[0] for each in trace} - {killed}
+    assert killed.rpartition(".")[0] in {name.rpartition(".")[0] for name in names}
+
+
+def test_few_kinds_of_faults_come_in_many_schedules() -> None:
+    size = scenario.small(1)
+    counts = [len({fault.kind for fault in faults.drawn(seed, size, faults.kinds())}) for seed in range(500)]
+    assert 0 < counts.count(0) < 150
+    assert sum(count in (1, 2, 3) for count in counts) > 150
+    assert max(counts) > 20

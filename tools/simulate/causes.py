@@ -1,0 +1,133 @@
+"""Why a node may read from the source what another has read: what went wrong, when, and for which nodes.
+
+Whoever cannot reach the node that has something asks the next one, and then the source (docs/live.md). So a second read
+needs a cause: something that is wrong, or was until a short time ago, with the node that reads, or with one that has
+read before. And while nodes come and go, some know of it before others do, so more than one may read in place of the
+lost one. Once all of them know it, only one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+
+from dlio.stage.meeting.meeting import JOIN_SECONDS
+from tools.simulate.process import Process
+from tools.simulate.scheduler import S, Scheduler
+
+#: ns for which others are asked instead of a node after something went wrong with it: it is avoided for 5 s, and silent
+#: for up to 20 s until it is taken for lost.
+_WARY = 30 * S
+#: ns for which a node that has sent wrong bytes is avoided, and what else that leads to.
+_DISTRUSTED = 100 * S
+#: ns until all nodes know that one is lost, or back.
+_SETTLED = 26 * S
+_SOON = 3 * S  #: ns in which all nodes come unless some are late
+_NEVER = 1 << 62
+SPOILING = ("power", "gone", "-flip", "-sync", "source-changed")  #: faults that only checksums notice
+
+
+@dataclass(slots=True)
+class Trouble:
+    """Something that goes wrong.
+
+    Attributes:
+        kind: of it.
+        nodes: that it concerns; None for all.
+        begin, end: when, in ns.
+    """
+
+    kind: str
+    nodes: Set[int] | None
+    begin: int
+    end: int = _NEVER
+
+    def concerns(self, nodes: Set[int]) -> bool:
+        """Returns whether it concerns any of these nodes."""
+        return self.nodes is None or bool(self.nodes & nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A read of a block from the source: when, in ns, and by which process."""
+
+    at: int
+    process: Process
+
+    @property
+    def node(self) -> int:
+        """Where."""
+        return self.process.node
+
+
+class Causes:
+    """What has gone wrong; for one scheduler.
+
+    Args:
+        scheduler: has the time.
+        num_nodes: of the job.
+    """
+
+    def __init__(self, scheduler: Scheduler, num_nodes: int) -> None:
+        self._scheduler, self._num_nodes = scheduler, num_nodes
+        self.troubles: list[Trouble] = []
+        self._comings: dict[int, list[int]] = {}  # of each node
+
+    def begin(self, kind: str, nodes: Set[int] | None) -> Trouble:
+        """Notes that something goes wrong, until its `end` is set."""
+        self.troubles.append(found := Trouble(kind, nodes, self._scheduler.now))
+        return found
+
+    def happened(self, kind: str, nodes: Set[int] | None) -> None:
+        """Notes something that is over at once."""
+        self.begin(kind, nodes).end = self._scheduler.now
+
+    def comes(self, node: int) -> None:
+        """Notes that a process of a node starts."""
+        self._comings.setdefault(node, []).append(self._scheduler.now)
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether nothing has gone wrong, and all nodes came at about the same time."""
+        return not self.troubles and not self._are_some_late
+
+    @property
+    def _are_some_late(self) -> bool:
+        return len(self._comings) < self._num_nodes or max(each[0] for each in self._comings.values()) > _SOON
+
+    def has_been(self, endings: tuple[str, ...]) -> bool:
+        """Returns whether anything has happened whose kind ends so."""
+        return any(trouble.kind.endswith(endings) for trouble in self.troubles)
+
+    def excuses(self, read: Read, before: Sequence[Read]) -> bool:
+        """Returns whether there is a cause to read again what others, or the same node, have read before."""
+        if any(self._is_unsettled(each.at) for each in (read, *before)):  # so who has read may not be whom others ask
+            return True
+        if self._has_come_after(read, before):
+            return True
+        nodes = {read.node, *(each.node for each in before)}
+        return any(self._is_cause(trouble, read.at, nodes) for trouble in self.troubles)
+
+    def _is_unsettled(self, at: int) -> bool:
+        """Returns whether a node had come, or something had begun or ended, a short time before, as not all knew."""
+        if self._are_some_late and self._comes_one_at(at):
+            return True
+        changes = [change for trouble in self.troubles for change in (trouble.begin, trouble.end)]
+        return any(change < at <= change + _SETTLED for change in changes)
+
+    def _comes_one_at(self, at: int) -> bool:
+        """Returns whether a node has come a short time ago, so that some do not know yet who is there."""
+        until = round(JOIN_SECONDS * S) + 2 * _SOON
+        return any(come <= at <= come + until for comings in self._comings.values() for come in comings)
+
+    def _has_come_after(self, read: Read, before: Sequence[Read]) -> bool:
+        """Returns whether a node has come, or come again, after those that had the block had ended."""
+        comings = [come for come in self._comings[read.node] if come <= read.at]
+        is_early = len(comings) == 1 and comings[0] <= _SOON  # then nobody may have ended yet
+        return not is_early and all(each.process.is_dead and each.process.ended <= comings[-1] for each in before)
+
+    @staticmethod
+    def _is_cause(trouble: Trouble, at: int, nodes: Set[int]) -> bool:
+        """Returns whether something was wrong with one of the nodes, or had been a short time before."""
+        wary = _DISTRUSTED if trouble.kind.endswith(SPOILING) else _WARY
+        return trouble.concerns(nodes) and trouble.begin <= at <= trouble.end + wary

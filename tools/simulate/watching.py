@@ -1,0 +1,156 @@
+"""What the oracle sees within the engine, by calls of it that are followed: they do what they do without it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+from dlio.io import world
+from dlio.stage.engine.fetch import Fetching
+from dlio.stage.engine.fill import Fill
+from dlio.stage.engine.store import Store
+from dlio.stage.engine.writing import Buffers
+from dlio.stage.planning.flows import THREADS
+from dlio.stage.protocol import tcp, wire
+from tools.simulate.oracle import Oracle
+from tools.simulate.process import Process, Task
+from tools.simulate.scheduler import MS, S, Scheduler
+
+_HELD = 6  # pieces that came too early (running_digest.py)
+MOST_BUFFERS = 2 * THREADS + _HELD + 1
+_AVOIDED, _AT_ONCE = 49 * S // 10, 1 * MS  # a node that is silent is avoided for 5 s, by clocks that may be fast
+LATE = 20 * MS  #: in which who waits for bytes that are there goes on; the engine looks again after 100 ms in any case
+
+
+class Watching:
+    """Follows the engine of all processes.
+
+    Args:
+        scheduler: of the schedule.
+        oracle: is told what breaks a promise.
+    """
+
+    def __init__(self, scheduler: Scheduler, oracle: Oracle) -> None:
+        self._scheduler, self._oracle = scheduler, oracle
+        self._buffers: defaultdict[Process | None, int] = defaultdict(int)
+        self._came: dict[tuple[Process | None, int], int] = {}
+        self._urgent: dict[Task | None, bool] = {}
+        self._silent: dict[tuple[Process | None, world.Address], int] = {}
+        self.sent_bytes: defaultdict[int, int] = defaultdict(int)  #: by each node to others
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Follows until the block ends."""
+        with ExitStack() as stack:
+            for owner, name, around in (
+                (Buffers, "take", self._taking),
+                (Buffers, "give_back", self._giving_back),
+                (Fetching, "judge", self._judging),
+                (Store, "write", self._writing),
+                (Fill, "need", self._needing),
+                (Fetching, "fetch", self._fetching),
+                (tcp, "connect", self._connecting),
+                (wire, "send_file", self._sending),
+            ):
+                stack.enter_context(mock.patch.object(owner, name, around(getattr(owner, name))))
+            yield
+
+    @property
+    def _process(self) -> Process | None:
+        return self._scheduler.current and self._scheduler.current.process
+
+    def _taking(self, take: Callable[[Buffers], memoryview]) -> Callable[[Buffers], memoryview]:
+        def counted(buffers: Buffers) -> memoryview:
+            process = self._process
+            self._buffers[process] += 1
+            if self._buffers[process] > MOST_BUFFERS:
+                self._oracle.broken("memory", f"{process} uses {self._buffers[process]} pieces of memory")
+            return take(buffers)
+
+        return counted
+
+    def _giving_back(self, give_back: Callable[[Buffers, memoryview], None]) -> Callable[[Buffers, memoryview], None]:
+        def counted(buffers: Buffers, buffer: memoryview) -> None:
+            self._buffers[self._process] -= 1
+            give_back(buffers, buffer)
+
+        return counted
+
+    def _judging(self, judge: Callable[[Fetching, int, bool], None]) -> Callable[[Fetching, int, bool], None]:
+        def judged(fetching: Fetching, number: int, is_right: bool) -> None:
+            if not (is_right or self._oracle.may_be_wrong):
+                self._oracle.broken("right-bytes", f"{self._process} has put together file {number} wrongly")
+            judge(fetching, number, is_right)
+
+        return judged
+
+    def _writing(self, write: Callable[..., None]) -> Callable[..., None]:
+        def noted(store: Store, number: int, *arguments: Any) -> None:
+            key = self._process, number
+            self._came[key] = self._scheduler.now  # some may look before this has returned
+            write(store, number, *arguments)
+            self._came[key] = self._scheduler.now
+
+        return noted
+
+    def _needing(self, need: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(fill: Fill, number: int, spans: Sequence[Any], *arguments: Any, **options: Any) -> Any:
+            asked = self._scheduler.now
+            found = need(fill, number, spans, *arguments, **options)
+            came = self._came.get((self._process, number), asked)
+            if self._scheduler.now - max(came, asked) > LATE and not self._oracle.causes.troubles:
+                late = (self._scheduler.now - max(came, asked)) / MS
+                self._oracle.broken("waking", f"{self._process} waited {late:.0f} ms for what was there of {number}")
+            return found
+
+        return timed
+
+    def _fetching(self, fetch: Callable[..., Any]) -> Callable[..., Any]:
+        def known(
+            fetching: Fetching, number: int, begin: int, target: memoryview, only: bool = False, is_urgent: bool = True
+        ) -> Any:
+            self._urgent[self._scheduler.current] = is_urgent
+            try:
+                return fetch(fetching, number, begin, target, only, is_urgent)
+            finally:
+                self._urgent[self._scheduler.current] = False
+
+        return known
+
+    def _connecting(self, connect: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(address: world.Address, *arguments: Any) -> Any:
+            key, is_urgent = (self._process, address), self._urgent.get(self._scheduler.current, False)
+            silent = self._scheduler.now - self._silent.get(key, -_AVOIDED)
+            if is_urgent and _AT_ONCE < silent < _AVOIDED:
+                self._oracle.broken("left-alone", f"{self._process} tries {address[0]} again after {silent / S:.3f} s")
+            try:
+                return connect(address, *arguments)
+            except TimeoutError:
+                if is_urgent:
+                    self._silent[key] = self._scheduler.now
+                raise
+
+        return watched
+
+    def _sending(self, send: Callable[..., None]) -> Callable[..., None]:
+        def counted(peer: world.Socket, descriptor: int, begin: int, end: int) -> None:
+            send(peer, descriptor, begin, end)
+            if isinstance(peer.getsockname(), tuple) and self._process:
+                self.sent_bytes[self._process.node] += end - begin
+
+        return counted
+
+    def check_shares(self, shares: Sequence[int]) -> None:
+        """Checks, where nothing went wrong, that no node has sent more than the others lack of its share.
+
+        Args:
+            shares: the bytes of the files that each node reads from the source.
+        """
+        if not self._oracle.causes.is_calm:
+            return
+        for node, share in enumerate(shares):
+            if self.sent_bytes[node] > (most := share * (len(shares) - 1)):
+                self._oracle.broken("share", f"node {node} has sent {self.sent_bytes[node]:,} bytes, not {most:,}")
