@@ -31,7 +31,8 @@ class Clock:
 
     def monotonic(self) -> float:
         """Returns seconds that never go back."""
-        return (self._began + self.elapsed()) / 1e9
+        now = self._scheduler.now
+        return (self._began + now + now * self.ppm // _MILLION) / 1e9
 
     def wall_ns(self) -> int:
         """Returns the time of day in ns since 1970."""

@@ -78,10 +78,10 @@ class SimulatedWorld:
         return dead[-1] if dead and self._chance.happens(self.reuse) else None
 
     def _process(self) -> Process:
-        self.scheduler.check()
-        task = self.scheduler.current
-        assert task, "only tasks live in a simulated world"
-        return task.process
+        scheduler = self.scheduler
+        scheduler.check()
+        assert scheduler.current, "only tasks live in a simulated world"
+        return scheduler.current.process
 
     def _machine(self) -> Machine:
         return self.machines[self._process().node]
