@@ -1,4 +1,4 @@
-"""The clocks of a node: virtual time as it sees it, too fast or too slow, and set anew by whoever keeps the time."""
+"""The clocks of a node: virtual time as it sees it, too fast or too slow, and set again by whoever keeps the time."""
 
 from __future__ import annotations
 

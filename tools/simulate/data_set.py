@@ -1,4 +1,4 @@
-"""The data set of a simulation: real files of drawn bytes, and what each byte has to be."""
+"""The data set of a simulation: real files of drawn bytes, and what each byte must be."""
 
 from __future__ import annotations
 

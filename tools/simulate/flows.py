@@ -56,7 +56,7 @@ class Flows:
         self._change()
 
     def _change(self) -> None:
-        """Has the shares computed anew, once for all that changes at one instant."""
+        """Has the shares computed again, once for all that changes at one instant."""
         if not self._is_due:
             self._is_due = True
             now = self._scheduler.now

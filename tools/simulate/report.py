@@ -16,7 +16,7 @@ from tools.simulate.timeline import as_svg
 
 
 def one(seed: int, on: Collection[str], arguments: Namespace) -> Outcome:
-    """Runs one schedule as the arguments of the command say, prints what is to be known of it, and returns it."""
+    """Runs one schedule as the arguments of the command say, prints what matters of it, and returns it."""
     size = scenario.sized(seed, arguments.nodes, arguments.files)
     every = drawn(seed, size, on)
     numbers = _replayed(arguments.replay, len(every))

@@ -22,7 +22,7 @@ from dlio.stage.planning.flows import THREADS
 from dlio.stage.protocol.wire import Origin, Span
 
 LATER_SECONDS, _OVERDUE_SECONDS = 0.1, 1.0
-_IDLE_SECONDS = 5.0  # between two looks for unannounced work, once all is there
+_IDLE_SECONDS = 5.0  # between two looks for unannounced work, once all is present
 
 
 class Fill:

@@ -1,8 +1,8 @@
 """Placement: which node holds which shard, reads it from the source, and keeps it; pure.
 
 The owner of a shard is the first node that it is placed on. The shards of lost nodes go to others by probing: a shard
-asks one pseudo-random node after the other, until one is there. So when a node is lost, only its shards move, and when
-it comes back, only these return.
+asks one pseudo-random node after the other, until one is present. So when a node is lost, only its shards move, and
+when it comes back, only these return.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dlio.dataset.manifest import File, Manifest
 from dlio.errors import UsageError
 
 BLOCK_BYTES = 4 << 20  # copied, and passed from node to node, at a time
-_PROBES = 64  # for an owner; then any node that is there, so that one node of thousands is found, too
+_PROBES = 64  # for an owner; then any node that is present, so that one node of thousands is found, too
 
 
 def assign(sizes: Sequence[int], num_nodes: int, copies: int = 1) -> list[tuple[int, ...]]:
