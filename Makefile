@@ -79,6 +79,7 @@ lint: .venv/.complete
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
+	.venv/bin/python -m tools.style
 	.venv/bin/clang-format --dry-run --Werror dlio/native/*.?pp dlio/native/*/*.?pp tools/fuzz/*.cpp
 	printf '%s\n' dlio/native/*.cpp $(foreach part,augment crc32c jpeg pixels planes png resize,dlio/native/$(part)/*.cpp) | \
 	  xargs -P 2 -n 4 .venv/bin/clang-tidy --quiet

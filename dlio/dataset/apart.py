@@ -34,10 +34,10 @@ def is_apart(manifest: Manifest, shard: Shard) -> bool:
 
 
 def advice_if_lost(path: Path) -> str:
-    """Returns what to do where a file of a shard is gone: it lay behind a link, or never was there; else ''."""
+    """Returns what to do where a file of a shard is missing: it lay behind a link, or never was there; else ''."""
     if base := next((each for each in path.parents if _BASE.fullmatch(each.name) and each.is_symlink()), None):
         source = f"{base} leads to {os.path.realpath(base)}"
-        return f": {source}, which was indexed or made again, or is gone: make this set again from it"
+        return f": {source}, which was indexed or made again, or was removed: make this set again from it"
     if path.suffix == SUFFIX or not path.with_suffix(SUFFIX).exists():
         return ""
     link = path.parent / FOLDER

@@ -174,7 +174,7 @@ def local_folders(environ: Mapping[str, str] | None = None) -> Iterator[tuple[st
 def sync_filesystem(folder: Path) -> bool:
     """Waits until all that was written to the file system of a folder is on the disk, far faster than file by file.
 
-    Returns False, without waiting, where a write that failed would go unnoticed: the files are to be synced singly.
+    Returns False, without waiting, where a write that failed would go unnoticed: each file must be synced.
 
     Raises:
         StorageError: a write failed.

@@ -89,14 +89,18 @@ class OpenFolder:
     """An open folder; a context manager, used by one thread. All methods raise OSError if the system refuses.
 
     Attributes:
-        path: for messages.
         status: of the folder, from fstat.
     """
 
-    def __init__(self, path: Path, descriptor: int) -> None:
-        self.path = path
+    def __init__(self, path: Path, descriptor: int, *names: str) -> None:
+        self._path, self._names = path, names
         self.descriptor = descriptor
         self.status = os.fstat(descriptor)
+
+    @property
+    def path(self) -> Path:
+        """Where it was when it was opened, for messages."""
+        return self._path.joinpath(*self._names) if self._names else self._path
 
     @classmethod
     def at(cls, path: Path) -> OpenFolder:
@@ -108,7 +112,8 @@ class OpenFolder:
         found = self
         for name in names:
             try:
-                inner = OpenFolder(found.path / name, world.open(name, FOLDER, dir_fd=found.descriptor))
+                descriptor = world.open(name, FOLDER, dir_fd=found.descriptor)
+                inner = OpenFolder(found._path, descriptor, *found._names, name)
             finally:
                 if found is not self:
                     found.close()

@@ -71,7 +71,7 @@ def stage(
         topology: this process's rank and node in the job; by default read from the launcher's variables.
         copies: nodes that hold each shard, if the strategy gives each node a part.
         epochs: the number of epochs planned, for "auto"; 0 if unknown.
-        machine: the machine file that "auto" decides by, or the name of one that comes along
+        machine: the machine file that "auto" decides by, or the name of one that is included
             (dlio/stage/choose/machine_file.py); by default what `dlio bench` measured.
         allow_shared: accept a `dest` that other machines see too.
         mode: the permission bits of the staged files, such as 0o644; whoever may read a file may enter its folder. By

@@ -66,7 +66,7 @@ def run(
 ) -> tuple[Manifest, StageSummary]:
     """Returns the staged manifest and the summary; the arguments are those of `dlio.stage`.
 
-    If a local folder that was chosen here fills up meanwhile, its room is given back and the next folder with room is
+    If a local folder that was chosen here fills up, its room is given back and the next folder with room is
     taken, unless all nodes exchange data.
 
     Raises:
@@ -107,7 +107,7 @@ def _carried_out(chosen: Strategy, job: Job) -> Outcome:
             job, meeting = met(job)
         return complete(job, chosen, meeting)
     except DlioError:
-        if job.topology.world_size == 1:  # else another process may be at work there
+        if job.topology.world_size == 1:  # else another process may be running there
             from dlio.stage.upkeep.clean import forsake
 
             with suppress(DlioError, OSError):  # the first error counts
@@ -132,7 +132,7 @@ def _carry_out(job: Job, strategy: str, started: float) -> tuple[Manifest, Stage
         outcome = _carried_out(chosen, job)
     remember(job.dest)
     staged = outcome.manifest
-    if staged.format == TREE:  # its digests were found meanwhile
+    if staged.format == TREE:  # its digests were found on the way
         staged = Manifest.load(staged.root)
     return staged, StageSummary(
         path=str(staged.path),

@@ -188,11 +188,11 @@ def test_a_lost_link_is_named(photos, tmp_path, checksums):
 
 @pytest.mark.parametrize("change", ["again", "unlinked"])
 def test_what_lost_its_files_says_what_to_make_again(photos, tmp_path, change):
-    """A part of an index that was made again, and an index whose link to the files is gone."""
+    """A part of an index that was made again, and an index whose link to the files was removed."""
     whole = dlio.index(photos, checksums=True, workers=1)
     part = dlio.split(whole.root, tmp_path / "parts", fractions=[0.5, 0.5])["train"]
     if change == "again":
-        found, said = part, r"base0 leads to .*-index, which was indexed or made again, or is gone: make this set again"
+        found, said = part, r"base0 leads to .*-index, which was indexed or made again, or was removed: make this set"
         dlio.index(photos, checksums=True, overwrite=True, workers=1)
     else:
         found, said = whole, "files, the link to the folder of indexed files: make it again, index again"

@@ -194,7 +194,7 @@ def check_others(cluster: Cluster, reports: dict[str, Any], source: Manifest, lo
 def test_others_go_on_without_a_lost_node_and_name_it(
     tmp_path: Path, any_cluster: Cluster, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    """Stopped rather than killed: like a node without power it says nothing, not even that it is gone."""
+    """Stopped rather than killed: like a node without power it says nothing, not even that it ends."""
     source = write_dataset(tmp_path / "many", [2 * MiB] * 24)
     monkeypatch.setenv("LOST_SECONDS", "3")
     running = any_cluster.start(source.root, 3, fault=moment, options=("-disable-auto-cleanup",))

@@ -259,7 +259,7 @@ class TestSize:
 class TestPasswords:
     @pytest.fixture
     def url(self, server: Server) -> str:
-        """Needs a user and a password that holds all that has to be quoted."""
+        """Needs a user and a password that holds all that must be quoted."""
         return server.url.replace("//", f"//us%3Aer:{quote(ODD, safe='')}@")
 
     def test_the_server_is_told_them_and_nobody_else(

@@ -88,6 +88,12 @@ def test_a_node_alone_begins_with_its_own(sizes: list[int], num_nodes: int) -> N
         assert sorted(order) == list(range(len(sizes)))
         num_own = placed.count(node)
         assert all(placed[shard] == node for shard in order[:num_own])
+        for owner in range(num_nodes):  # which are asked for what they read next themselves
+            theirs = [shard for shard in range(len(sizes)) if placed[shard] == owner]
+            assert [shard for shard in order if placed[shard] == owner] == theirs
+        present = [(node + step) % num_nodes for step in range(1, num_nodes)]
+        first = [owner for owner in present if owner in placed]
+        assert [placed[shard] for shard in order[num_own : num_own + len(first)]] == first
 
 
 def test_ranks_take_turns_and_nothing_is_left_out() -> None:

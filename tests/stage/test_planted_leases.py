@@ -123,7 +123,7 @@ def test_later_leases_of_a_user_hide_none_in_force(
     staged = dlio.stage(dataset, dest)
     folder = dest / "dlio" / ".leases"
     record = json.loads(next(folder.iterdir()).read_text())
-    record["holder"]["started"] += 1  # of a process that is gone
+    record["holder"]["started"] += 1  # of a process that has ended
     for number in range(300):
         (folder / f"{dataset.content_id}@{number:016x}").write_text(json.dumps(record))
     assert is_in_use(folder_of(staged))

@@ -68,7 +68,7 @@ def test_rank_0_stops_waiting_for_the_progress_of_lost_nodes(
     while "node0.0" not in any_cluster.reports() or not (any_cluster.log / "1.pid").exists():
         assert running.poll() is None, running.communicate()
         time.sleep(0.02)
-    with suppress(ProcessLookupError):  # it has seen that node 0 is gone
+    with suppress(ProcessLookupError):  # it has seen that node 0 has ended
         os.kill(int((any_cluster.log / "1.pid").read_text()), signal.SIGKILL)
     running.communicate()
     assert_staged(any_cluster.staged(dataset, 0), dataset)

@@ -42,8 +42,8 @@ class Pause:
             os.write(self._reached[1], b"!")
             os.read(self._go_on[0], 1)
 
-    def meet(self, held_up: Callable[[], object], meanwhile: Callable[[], object]) -> None:
-        """Runs `held_up` as Alice, and `meanwhile`, as Bob, when she has come to the point."""
+    def meet(self, held_up: Callable[[], object], between: Callable[[], object]) -> None:
+        """Runs `held_up` as Alice, and `between`, as Bob, when she has come to the point."""
 
         def alice() -> None:
             os.setgroups([])
@@ -54,7 +54,7 @@ class Pause:
 
         process = Forked(alice)
         assert os.read(self._reached[0], 1)
-        assert as_user(BOB, meanwhile) == 0
+        assert as_user(BOB, between) == 0
         os.write(self._go_on[1], b"!")
         assert process.wait() == 0
 

@@ -76,7 +76,8 @@ def test_stragglers_and_failures_are_the_same_for_the_same_seed() -> None:
     assert found == simulate(EVEN, uneven, "replicate", seed=3) != simulate(EVEN, uneven, "replicate", seed=4)
     slow = simulate(EVEN, replace(uneven, failures=0), "replicate", seed=3)
     assert slow.seconds == pytest.approx(2 * slow.percentiles[50])
-    assert simulate(EVEN, replace(uneven, failures=0), "broadcast", seed=3).percentiles[50] > slow.percentiles[50]
+    passed_on = simulate(EVEN, replace(uneven, failures=0), "broadcast", seed=3)
+    assert passed_on.seconds == pytest.approx(2 * passed_on.percentiles[50], rel=0.01)  # a slow disk keeps nobody up
     with pytest.raises(UsageError, match="staging does not end"):
         simulate(EVEN, replace(uneven, failures=1e4), "broadcast")
 

@@ -1,4 +1,4 @@
-"""How many files the simulator says are opened at the source, beside what real nodes open."""
+"""How many files the simulator says are opened at the source, compared with what real nodes open."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_threads_that_read_one_file_open_it_once(tmp_path: Path) -> None:
     def open_slowly(event: str, arguments: tuple[object, ...]) -> None:
         if event == "open" and arguments[1] is None and str(arguments[0]).endswith(".bin"):
             opened.append(arguments[0])
-            time.sleep(0.1)  # as a busy server would: all threads are there meanwhile
+            time.sleep(0.1)  # as a busy server would: all threads run at that time
 
     def read() -> None:
         sys.addaudithook(open_slowly)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
@@ -45,15 +44,15 @@ def main() -> int:
                 f"the seed is of version {arguments.version}, and means something else in {scenario.VERSION}"
             )
         on = faults.chosen(arguments.faults)
-        happened, broken, count = Counter[str](), 0, 0
+        if arguments.schedules == 1:
+            return int(bool(report.one(arguments.seed, on, arguments).broken))
+        if arguments.replay or arguments.until or arguments.svg:
+            raise UsageError("--replay, --until and --svg are for one schedule: leave out --schedules")
+        outcomes = list[scenario.Outcome]()
         with suppress(KeyboardInterrupt):
-            for seed in range(arguments.seed, arguments.seed + arguments.schedules):
-                outcome = report.one(seed, on, arguments)
-                happened.update(outcome.happened.keys())
-                broken, count = broken + bool(outcome.broken), count + 1
-        if arguments.schedules > 1:
-            report.sum_up(count, broken, happened)
-        return int(broken > 0)
+            outcomes.extend(report.several(on, arguments))
+        report.sum_up(outcomes)
+        return int(any(outcome.broken for outcome in outcomes))
     except DlioError as error:
         print(error.text, file=sys.stderr)
         return error.exit_code

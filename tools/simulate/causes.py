@@ -101,7 +101,7 @@ class Causes:
 
     def excuses(self, read: Read, before: Sequence[Read]) -> bool:
         """Returns whether there is a cause to read again what others, or the same node, have read before."""
-        if any(self._is_unsettled(each.at) for each in (read, *before)):  # so who has read may not be whom others ask
+        if any(self._is_unsettled(each.at) for each in (read, *before)):  # another node may have read than others ask
             return True
         if self._has_come_after(read, before):
             return True
@@ -116,7 +116,7 @@ class Causes:
         return any(change < at <= change + _SETTLED for change in changes)
 
     def _comes_one_at(self, at: int) -> bool:
-        """Returns whether a node has come a short time ago, so that some do not know yet who is there."""
+        """Returns whether a node has come a short time ago, so that some do not know yet who is present."""
         until = round(JOIN_SECONDS * S) + 2 * _SOON
         return any(come <= at <= come + until for comings in self._comings.values() for come in comings)
 

@@ -1,4 +1,4 @@
-"""The clocks of a node: virtual time as it sees it, too fast or too slow, and set anew by whoever keeps the time."""
+"""The clocks of a node: virtual time as it sees it, too fast or too slow, and set again by whoever keeps the time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class Clock:
 
     def monotonic(self) -> float:
         """Returns seconds that never go back."""
-        return (self._began + self.elapsed()) / 1e9
+        now = self._scheduler.now
+        return (self._began + now + now * self.ppm // _MILLION) / 1e9
 
     def wall_ns(self) -> int:
         """Returns the time of day in ns since 1970."""

@@ -121,7 +121,7 @@ class Cluster:
         return True
 
     def lose_power(self, node: int) -> None:
-        """Takes a node's power: its processes are gone without a word, and its disk keeps what is durable."""
+        """Takes a node's power: its processes end without a word, and its disk keeps what is durable."""
         self.scheduler.note("power", node)
         self.network.darken(node)
         for process in self.living():

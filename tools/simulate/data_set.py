@@ -1,13 +1,20 @@
-"""The data set of a simulation: real files of drawn bytes, and what each byte has to be."""
+"""The data set of a simulation: real files of drawn bytes, and what each byte must be."""
 
 from __future__ import annotations
 
+from functools import cache
 from hashlib import shake_128
 from pathlib import Path
 
 from dlio.dataset.manifest import File, Manifest, Shard
 from dlio.dataset.schema import Schema
 from dlio.io.files import digest_bytes
+
+
+@cache
+def drawn(number: int, size: int) -> bytes:
+    """Returns the bytes of a file."""
+    return shake_128(f"{number} of {size}".encode()).digest(size)
 
 
 class DataSet:
@@ -26,7 +33,7 @@ class DataSet:
         self.contents: dict[str, bytes] = {}
         shards = []
         for number, size in enumerate(sizes):
-            name, data = f"shard-{number:05d}.bin", shake_128(f"{number} of {size}".encode()).digest(size)
+            name, data = f"shard-{number:05d}.bin", drawn(number, size)
             (folder / name).write_bytes(data)
             (folder / name).chmod(0o600)
             self.contents[name] = data

@@ -35,6 +35,7 @@ FAULTS = {
 _ERRNOS = {"eio-read": errno.EIO, "eio-write": errno.EIO, "eio-sync": errno.EIO, "stale": errno.ESTALE}
 _SELDOM, _TAIL = 0.05, 20  # some calls take so much longer: what was asked for first may come last
 _ROOM = {"full": errno.ENOSPC, "quota": errno.EDQUOT}
+_UNKNOWN = 0.1  # probability that a folder is not in the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +64,22 @@ class Disk:
         clock: by which it stamps times.
         speed: of it.
         keeps_track: whether power can be lost.
+
+    Attributes:
+        opens: files that were opened.
+        counted: the bytes of a call whose bytes take time, if others are a part of what they stand for; 0 for all.
     """
 
     def __init__(
         self, scheduler: Scheduler, root: Path, clock: Clock, speed: Speed = LOCAL, *, keeps_track: bool = False
     ) -> None:
-        self.root, self.name, self._scheduler, self._speed = root.resolve(), root.name, scheduler, speed
+        self.root, self.name, self._scheduler, self.speed = root.resolve(), root.name, scheduler, speed
         self._clock = clock
         self.durable = Durable(root) if keeps_track else None
         self._chance = Chance(scheduler.seed, f"disk {self.name}")
         self._free_at = {READ: 0, WRITE: 0}
         self._room: tuple[int, int] | None = None  # bytes that are left, and the error after them
+        self.opens = self.counted = 0
         self._taken: set[tuple[int, int]] = set()  # pages, by inode, that count already
         self._left: dict[str, int] = {}
         self._lagging = Lagging()
@@ -111,16 +117,25 @@ class Disk:
             return True
         return False
 
+    def enter(self) -> None:
+        """Opens a folder, which takes no time if the system knows it already, as mostly; raises OSError if it fails."""
+        if self._left or self._chance.fraction() < _UNKNOWN:
+            self.wait(OPEN)
+
     def wait(self, kind: str, count: int = 0) -> None:
         """Has the present task wait as long as a call takes; raises OSError if that is to fail."""
-        took = self._speed.latency + self._chance.below(self._speed.latency + 1)
+        took = self.speed.latency + self._chance.below(self.speed.latency + 1)
         took *= _TAIL if self._chance.happens(_SELDOM) else 1
+        count = count if self.counted in (0, count) else 0
+        if not (self._left or count):
+            self._scheduler.pause(took)
+            return
+        took *= self._left.get("slow", 1)
         if count:
-            rate, line = (self._speed.write, WRITE) if kind == WRITE else (self._speed.read, READ)
+            rate, line = (self.speed.write, WRITE) if kind == WRITE else (self.speed.read, READ)
             begins = max(self._free_at[line], self._scheduler.now)
             self._free_at[line] = begins + count * S // rate * self._left.get("slow", 1)
             took += self._free_at[line] - self._scheduler.now
-        took *= self._left.get("slow", 1)
         if kind in FAULTS["hang"][0] and (ms := self._left.pop("hang", 0)):
             took += ms * MS
         self._scheduler.pause(took)

@@ -4,7 +4,7 @@ The folder holds what its processes see. This module remembers which of it is du
 
 - `synced` of a file makes its data and size durable, but not its name.
 - `synced` of a folder makes durable which names it holds, and what was moved or removed from it.
-- A rename is atomic: either the old name survives or the new one, and then what it replaced is gone. Folders are made
+- A rename is atomic: either the old name survives or the new one, and then what it replaced is lost. Folders are made
   and removed, but not renamed.
 
 The seed decides about everything else. Each page of 4 KiB is the seen one, the durable one, or torn between two sectors

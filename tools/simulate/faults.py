@@ -35,7 +35,7 @@ _AMOUNTS = {
     "kill": (0, 1 << 20), "stop": (0, 1 << 20), "power": (0, 0), "cut": (0, 0), "isolate": (0, 0), "gone": (0, 0),
     "absent": (0, 0), "pids": (1, 1_000), "part": (100, 900),
     "clog": (1 * MS, 10 * S), "reset": (1, 50), "refused": (1, 300), "lost": (1, 300), "pieces": (1, 900),
-    "eager": (1, 500), "window": (64, 1 << 20), "latency": (0, len(LATENCIES) - 1), "skew": (-200, 200),
+    "eager": (1, 500), "window": (1_024, 1 << 20), "latency": (0, len(LATENCIES) - 1), "skew": (-200, 200),
     "bandwidth": (10_000_000, 10_000_000_000), "day": (-86_400, 86_400), "late": (1, 20_000), "leave": (0, 100),
     "think": (1, 40_000),
 }  # fmt: skip

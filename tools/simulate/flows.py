@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -36,34 +37,51 @@ class Flows:
         self._scheduler, self._bandwidth = scheduler, bandwidth
         self._is_exact = num_nodes <= _EXACT
         self._flows: dict[_Flow, None] = {}
+        self._counts = Counter[Hashable]()  # of flows, by their ends
         self._is_due = False
+        self.sent = Counter[int]()  #: bytes, by node
+        self.least = 0  #: bytes that take time; fewer are a part of what they stand for
 
     def begin(self, source: int, target: int, num_bytes: int, done: Callable[[], None]) -> None:
         """Begins a flow between two nodes; `done` is called when its last byte has left."""
-        self._flows[_Flow(((source, "out"), (target, "in")), float(num_bytes), done, 0.0, self._scheduler.now)] = None
+        self.sent[source] += num_bytes
+        if num_bytes < self.least:
+            done()
+            return
+        flow = _Flow(((source, "out"), (target, "in")), float(num_bytes), done, 0.0, self._scheduler.now)
+        self._flows[flow] = None
+        self._counts.update(flow.ends)
+        if not self._is_exact:  # until the next pass
+            self._go_on(flow, min(self._bandwidth(end) / self._counts[end] for end in flow.ends) / S)
         self._change()
 
     def _change(self) -> None:
-        """Has the shares computed anew, once for all that changes at one instant."""
+        """Has the shares computed again, once for all that changes at one instant."""
         if not self._is_due:
             self._is_due = True
             now = self._scheduler.now
             self._scheduler.call_at(now if self._is_exact else now - now % _STEP + _STEP, self._share)
 
     def _share(self) -> None:
-        self._is_due, now = False, self._scheduler.now
+        self._is_due = False
         flows = list(self._flows)
         rates = exact_shares if self._is_exact else near_shares
         for flow, rate in zip(flows, rates([flow.ends for flow in flows], self._bandwidth), strict=True):
             if rate != flow.rate or flow.is_new:
-                flow.left = max(0.0, flow.left - (now - flow.since) * flow.rate)
-                flow.rate, flow.since, flow.is_new, flow.turn = rate, now, False, flow.turn + 1
-                at = now + (int(flow.left / rate) + 1 if rate else 10**6 * S)
-                self._scheduler.call_at(at, partial(self._end, flow, flow.turn))
+                self._go_on(flow, rate)
+
+    def _go_on(self, flow: _Flow, rate: float) -> None:
+        """Has a flow go on at a rate."""
+        now = self._scheduler.now
+        flow.left = max(0.0, flow.left - (now - flow.since) * flow.rate)
+        flow.rate, flow.since, flow.is_new, flow.turn = rate, now, False, flow.turn + 1
+        at = now + (int(flow.left / rate) + 1 if rate else 10**6 * S)
+        self._scheduler.call_at(at, partial(self._end, flow, flow.turn))
 
     def _end(self, flow: _Flow, turn: int) -> None:
         if flow.turn == turn and flow in self._flows:
             del self._flows[flow]
+            self._counts.subtract(flow.ends)
             flow.done()
             if self._flows:
                 self._change()

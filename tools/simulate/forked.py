@@ -10,13 +10,18 @@ import shutil
 import signal
 import tempfile
 import traceback
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NoReturn, TypeVar, cast
 
 from tools.simulate import scenario
 from tools.simulate.cluster import Size
+from tools.simulate.data_set import drawn
 from tools.simulate.faults import Fault
 from tools.simulate.scenario import Outcome
+
+Value = TypeVar("Value")
 
 _MEMORY = Path("/dev/shm")
 _SECONDS = 60  # of a processor: then the simulator itself hangs
@@ -27,6 +32,16 @@ def run(
     seconds: int = _SECONDS,
 ) -> Outcome:  # fmt: skip
     """Returns as `scenario.run`; one that takes too long is a broken promise, too."""
+    return begun(seed, size, faults, keep=keep, until=until, seconds=seconds)()
+
+
+def begun(
+    seed: int, size: Size, faults: Sequence[Fault], *, keep: bool = False, until: int | None = None,
+    seconds: int = _SECONDS,
+) -> Callable[[], Outcome]:  # fmt: skip
+    """Begins a schedule, and returns what waits for its end, as `run`."""
+    for number, num_bytes in enumerate(size.files):
+        drawn(number, num_bytes)  # once for all schedules
     base = Path(tempfile.mkdtemp(prefix="dlio-simulate-", dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None))
     reading, writing = os.pipe()
     child = os.fork()
@@ -34,16 +49,53 @@ def run(
         os.close(reading)
         _child(writing, seed, size, faults, base, keep, until, seconds)
     os.close(writing)
+
+    def finish() -> Outcome:
+        try:
+            data = _received(reading)
+        finally:
+            os.close(reading)
+            os.waitpid(child, 0)
+            shutil.rmtree(base, ignore_errors=True)
+        if not data:
+            return Outcome(seed, broken=f"the simulator ended, or took more than {seconds} s of a processor")
+        found: Outcome = pickle.loads(data)
+        return found
+
+    return finish
+
+
+def apart(call: Callable[[], Value]) -> Value:
+    """Returns what a call returns in a process of its own; raises RuntimeError with what it raised."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reading)
+        try:
+            found: object = call()
+        except BaseException:
+            found = RuntimeError(traceback.format_exc())
+        _end_with(writing, found)
+    os.close(writing)
     try:
-        data = _received(reading)
+        value = pickle.loads(_received(reading))
     finally:
         os.close(reading)
         os.waitpid(child, 0)
-        shutil.rmtree(base, ignore_errors=True)
-    if not data:
-        return Outcome(seed, broken=f"the simulator ended, or took more than {seconds} s of a processor")
-    found: Outcome = pickle.loads(data)
-    return found
+    if isinstance(value, RuntimeError):
+        raise value
+    return cast(Value, value)
+
+
+def several(begin: Callable[[int], Callable[[], Outcome]], seeds: Iterable[int]) -> Iterator[Outcome]:
+    """Yields the outcomes of schedules in the order of their seeds; as many at a time as keep all processors busy."""
+    running, most = deque[Callable[[], Outcome]](), 2 * len(os.sched_getaffinity(0))
+    for seed in seeds:
+        running.append(begin(seed))
+        if len(running) == most:
+            yield running.popleft()()
+    while running:
+        yield running.popleft()()
 
 
 def _child(
@@ -63,9 +115,14 @@ def _child(
         outcome = scenario.run(seed, size, faults, base, keep=keep, until=until)
     except BaseException:
         outcome = Outcome(seed, broken=f"the simulator failed: {traceback.format_exc()}")
+    _end_with(writing, outcome)
+
+
+def _end_with(writing: int, value: object) -> NoReturn:
+    """Ends this process with a value for its parent; no `finally` of a simulated process runs."""
     with os.fdopen(writing, "wb") as sink:
-        pickle.dump(outcome, sink)
-    os._exit(0)  # no `finally` of a simulated process runs
+        pickle.dump(value, sink)
+    os._exit(0)
 
 
 def _received(reading: int) -> bytes:

@@ -35,7 +35,7 @@ class Lagging:
         self._of.setdefault(path, []).append(_Replaced(now, node, before))
 
     def opened(self, path: str, node: int, since: int) -> int | None:
-        """Returns a new descriptor of the file that a node sees at a path, None if it sees what is there.
+        """Returns a new descriptor of the file that a node sees at a path, None if it sees what is present.
 
         Args:
             path: of the file.
@@ -53,7 +53,7 @@ class Lagging:
         return os.open(f"/proc/self/fd/{late[0].before}", os.O_RDONLY | os.O_CLOEXEC)
 
     def clear(self) -> None:
-        """Forgets everything: all nodes see what is there."""
+        """Forgets everything: all nodes see what is present."""
         for each in [each for every in self._of.values() for each in every]:
             if each.before is not None:
                 os.close(each.before)

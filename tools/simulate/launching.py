@@ -5,6 +5,7 @@ launch._begun           starts an agent: a process of the simulation, on the sam
 __main__._log_to        an agent's log is its node's, in the trace
 __main__._exit          ends the process
 locations.own_dest      /tmp is the node's own
+filesystems.mount_of    all disks are local ones; how much memory this machine has left decides nothing
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 from unittest import mock
 
 from dlio.errors import DlioError
+from dlio.io import filesystems
 from dlio.stage.client import launch
 from dlio.stage.client.start import Task
 from dlio.stage.copies import locations
@@ -82,6 +84,7 @@ class Launcher:
             stack.enter_context(mock.patch.object(agents, "_log_to", lambda path: None))
             stack.enter_context(mock.patch.object(agents, "_exit", self._exit))
             stack.enter_context(mock.patch.object(locations, "own_dest", self._place))
+            stack.enter_context(mock.patch.object(filesystems, "mount_of", lambda *_: ("ext4", "/")))
             yield
 
     def _place(self, dest: Path, user: int | None = None) -> Path:

@@ -31,7 +31,7 @@ LISTED = (
     "cache/names-not-synced", "cache/complete-without-manifest", "copy/no-lease-before-look", "leases/lease-not-taken",
     "live/bit-before-data", "live/live-digest", "live/live-without-fsync", "live/begun-file-of-another-size",
     "live/seen-before-its-blocks", "live/last-page-past-the-cache", "live/digest-without-gap",
-    "live/digest-after-damage", "live/held-without-bound", "live/at-once-beside-a-reader", "live/at-once-without-fsync",
+    "live/digest-after-damage", "live/held-without-bound", "live/at-once-near-a-reader", "live/at-once-without-fsync",
     "live/bad-bytes-kept", "live/bad-bytes-from-peer-again", "live/relayed-bytes-distrusted", "live/clear-in-part",
     "live/damaged-file-kept", "live/complete-node-leaves-the-others", "live/silent-node-lives",
     "live/failed-sync-of-an-agent-passes", "locks/claim-of-a-live-owner", "locks/silent-but-alive",

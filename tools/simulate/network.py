@@ -94,7 +94,7 @@ class Network:
         self._go_on()
 
     def darken(self, node: int) -> None:
-        """Takes a node's power: what it had sent and was not received yet is gone, and it answers nothing."""
+        """Takes a node's power: what it had sent and was not received yet is lost, and it answers nothing."""
         self._dark[node] = None
         for process in [each for each in self._open if each.node == node]:
             for each in self._open.pop(process):
@@ -151,7 +151,7 @@ class Network:
             peer.out.send(RESET)
             peer.break_off(errno.ECONNRESET)
 
-    # Who is there.
+    # Who is present.
 
     def opened(self, peer: SimSocket) -> None:
         """Notes a socket of a process, which the system closes with it."""

@@ -105,7 +105,7 @@ class Oracle:
         """Checks what a loader got of a file, from one byte up to another; returns whether it is right.
 
         Formats compare the checksum of each sample. Where bits turn or power is lost they have to; elsewhere the engine
-        itself has to be right, as its blocks are marked as present after they were written.
+        itself must be right, as its blocks are marked as present after they were written.
         """
         self.delivered_bytes += len(data)
         is_right = data == self._contents[name][begin:end]

@@ -144,7 +144,7 @@ def _read_range(actor: Actor, file: File, begin: int, count: int, read: Callable
     """
     oracle, found = actor.cluster.oracle, read(begin, count)
     if not oracle.delivered(actor, file.name, begin, begin + count, found):
-        actor.cluster.scheduler.note("afresh", file.name, begin, count)
+        actor.cluster.scheduler.note("from the source", file.name, begin, count)
         with arrivals.from_source():
             found = read(begin, count)
         if not oracle.delivered(actor, file.name, begin, begin + count, found):

@@ -60,7 +60,7 @@ class Pipe:
         self._transmit()
 
     def _transmit(self) -> None:
-        """Puts on the way what is to be sent, one after the other if the link has a bandwidth."""
+        """Puts on the way what will be sent, one after the other if the link has a bandwidth."""
         while self._sending and not self._is_sending:
             item = self._sending.popleft()
             if isinstance(item, bytes) and self._network.weather.bandwidth and not self.path.is_local:

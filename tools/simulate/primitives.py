@@ -32,8 +32,10 @@ class Waiting:
 
     def wake(self, count: int = 1) -> None:
         """Wakes so many."""
-        for _ in range(min(count, len(self._tasks))):
-            self._scheduler.wake(self._tasks.pop(self._scheduler.below(len(self._tasks))))
+        tasks = self._tasks
+        while tasks and count:
+            count -= 1
+            self._scheduler.wake(tasks.pop(self._scheduler.below(len(tasks)) if len(tasks) > 1 else 0))
 
     def wake_all(self) -> None:
         """Wakes all of them; what is due at one instant runs in a drawn order."""
@@ -72,7 +74,8 @@ class SimLock:
         if not self._is_held:
             raise RuntimeError("release unlocked lock")
         self._is_held = False
-        self._waiting.wake()
+        if self._waiting:
+            self._waiting.wake()
 
     def locked(self) -> bool:
         """Returns whether somebody has it."""

@@ -79,7 +79,7 @@ class Process:
             self._scheduler.note("kill", self)
             for call in self.at_death:
                 call()
-            self._scheduler.check()
+            self._scheduler.leave_the_dead()
 
     def stop(self) -> None:
         """Stops it, as SIGSTOP does: nothing of it runs until `resume`, and time goes by."""

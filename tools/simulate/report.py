@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 from argparse import Namespace
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from dlio.errors import UsageError
 from tools.simulate import forked, scenario
@@ -14,7 +16,7 @@ from tools.simulate.timeline import as_svg
 
 
 def one(seed: int, on: Collection[str], arguments: Namespace) -> Outcome:
-    """Runs one schedule as the arguments of the command say, prints what is to be known of it, and returns it."""
+    """Runs one schedule as the arguments of the command say, prints what matters of it, and returns it."""
     size = scenario.sized(seed, arguments.nodes, arguments.files)
     every = drawn(seed, size, on)
     numbers = _replayed(arguments.replay, len(every))
@@ -32,6 +34,17 @@ def one(seed: int, on: Collection[str], arguments: Namespace) -> Outcome:
         if arguments.svg:
             arguments.svg.write_text(as_svg(f"seed {seed}: {outcome.kind}; {outcome.broken}", outcome.trace))
     return outcome
+
+
+def several(on: Collection[str], arguments: Namespace) -> Iterator[Outcome]:
+    """Yields the outcomes of many schedules, and prints those that break a promise, as `one`."""
+
+    def begin(seed: int) -> Callable[[], Outcome]:
+        size = scenario.sized(seed, arguments.nodes, arguments.files)
+        return forked.begun(seed, size, drawn(seed, size, on))
+
+    for outcome in forked.several(begin, range(arguments.seed, arguments.seed + arguments.schedules)):
+        yield one(outcome.seed, on, arguments) if outcome.broken else outcome
 
 
 def _replayed(text: str | None, count: int) -> list[int]:
@@ -80,8 +93,14 @@ def _show(outcome: Outcome, every: Sequence[Fault], numbers: Sequence[int], argu
         )
 
 
-def sum_up(schedules: int, broken: int, happened: Mapping[str, int]) -> None:
-    """Prints how many schedules there were, and in how many of them each fault came."""
-    print(f"{schedules:,} schedules, a promise broken in {broken:,}")
+def sum_up(outcomes: Sequence[Outcome]) -> None:
+    """Prints how many schedules there were, what jobs did, how long they took, and how many had each fault."""
+    usage, broken = resource.getrusage(resource.RUSAGE_CHILDREN), sum(bool(each.broken) for each in outcomes)
+    seconds, events = usage.ru_utime + usage.ru_stime, sum(each.events for each in outcomes)
+    print(
+        f"{len(outcomes):,} schedules of {events:,} events, a promise broken in {broken:,}; {seconds:,.0f} s of a "
+        f"processor, so {len(outcomes) / seconds * 3600:,.0f} an hour on each"
+    )
+    happened = Counter(name for each in outcomes for name in (each.kind, *each.happened))
     for kind in sorted(happened):
         print(f"  {happened[kind]:>9,} {kind}")

@@ -121,10 +121,10 @@ def run(
     cluster = Cluster(scheduler, base, size, Weather(), keeps_track=has_power)
     injector, outcome = Injector(cluster), Outcome(seed, f"{kind.verb} {kind.strategy}{' by MPI' * kind.is_introduced}")
     handler = TraceLog(cluster.world, base)
-    _catch_logs(handler)
+    catch_logs(handler)
     actors = _actors(cluster, kind, faults)
     scheduler.note("version", VERSION, kind.verb, kind.strategy, kind.is_introduced, size)
-    with cluster.in_place(), _pieces_of(Chance(seed, "pieces").pick(_PIECES)):
+    with cluster.in_place(), pieces_of(Chance(seed, "pieces").pick(_PIECES)):
         injector.plan(faults)
         for actor in actors:
             actor.begin()
@@ -146,7 +146,7 @@ def run(
 
 
 @contextmanager
-def _pieces_of(num_bytes: int) -> Iterator[None]:
+def pieces_of(num_bytes: int) -> Iterator[None]:
     """Has the engine fetch pieces of so many bytes at first and at most: small files come in several, too."""
     least, first = partial(pending.PieceSize, num_bytes), pending.PieceSize
     smaller = (lambda *_: least()) if num_bytes < pending.MOST_BYTES else first
@@ -154,7 +154,8 @@ def _pieces_of(num_bytes: int) -> Iterator[None]:
         yield
 
 
-def _catch_logs(handler: logging.Handler) -> None:
+def catch_logs(handler: logging.Handler) -> None:
+    """Has all that is logged come to one place."""
     root: Any = logging.getLogger()
     root.handlers[:] = [handler]
 

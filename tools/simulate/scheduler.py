@@ -20,6 +20,7 @@ US, MS, S = 1_000, 1_000_000, 1_000_000_000  # ns
 _MOST_AT_ONCE = 200_000  # events at one instant: nobody waits for anything any more
 _LONGEST_PAUSE = 50 * US  # of a thread that loses its processor
 _HASHED = 256  # notes hashed at once
+_FOR_EVER = 1 << 62  # ns
 
 
 class LivelockError(DlioError):
@@ -53,6 +54,7 @@ class Scheduler:
         self._number = 0
         self._hub = greenlet.getcurrent()
         self._is_over = self._is_halted = False
+        self._until = _FOR_EVER
         self._digest, self._notes = blake2b(digest_size=16), list[str]()
 
     def process(self, node: int, pid: int, boot: str, host: str, life: int) -> Process:
@@ -105,12 +107,14 @@ class Scheduler:
             self._push(self.now, task)
 
     def check(self) -> None:
-        """Does not return if the present task's process is dead: called first by whatever a task can call."""
-        task = self.current
-        if task and task.process.is_dead:
-            self._switch(task)
+        """Raises GreenletExit once the schedule is over: called first by whatever a task can call."""
         if self._is_over:
             raise GreenletExit
+
+    def leave_the_dead(self) -> None:
+        """Does not return if the present task's process is dead."""
+        if self.current and self.current.process.is_dead:
+            self._switch(self.current)
 
     def below(self, limit: int) -> int:
         """Returns an integer in [0, limit), drawn for the order of things."""
@@ -118,7 +122,8 @@ class Scheduler:
 
     def pass_by(self) -> None:
         """Checks, and lets others go on first now and then: called where a thread may lose its processor."""
-        self.check()
+        if self._is_over:
+            raise GreenletExit
         if self.eagerness and self.current and self._order() < self.eagerness:
             self.pause(self.below(_LONGEST_PAUSE))
 
@@ -130,10 +135,30 @@ class Scheduler:
         while task.process.is_dead:  # pragma: no cover - `run` does not run it
             self._hub.switch()
 
+    def _is_next(self, task: Task, time: int) -> bool:
+        """Goes on to a time if the present task is the only one that runs until then, and spares two switches."""
+        heap = self._heap
+        while heap and heap[0][0] <= time:
+            _, _, _, due, turn = heap[0]
+            if turn < 0 or (due.turn == turn and not due.process.is_dead):
+                return False
+            heappop(heap)  # void
+        is_told = self._at_events and self._at_events[0][0] <= self.events
+        if is_told or self._is_halted or self._is_over or time <= self.now or time > self._until:
+            return False
+        if task.process.is_dead or task.process.is_stopped:
+            return False
+        self.now = time
+        self.events += 1
+        task.turn += 1
+        return True
+
     def pause(self, ns: int) -> None:
         """Has the present task wait for so long; 0 lets others go first, or not."""
         task = self.current
         assert task, "only a task can wait"
+        if self._is_next(task, self.now + ns):
+            return
         if not task.process.is_dead:
             task.turn += 1
             self._push(self.now + ns, task)
@@ -143,6 +168,8 @@ class Scheduler:
         """Has the present task wait until it is woken, or for so many ns; returns whether it was woken."""
         task = self.current
         assert task, "only a task can wait"
+        if timeout is not None and self._is_next(task, self.now + timeout):
+            return False
         task.turn += 1
         task.is_woken, task.is_parked = False, True
         if timeout is not None and not task.process.is_dead:
@@ -197,23 +224,27 @@ class Scheduler:
             LivelockError: time does not go on.
         """
         heap, at_once, self._is_halted = self._heap, 0, False
-        self._hub = greenlet.getcurrent()
+        self._hub, self._until = greenlet.getcurrent(), _FOR_EVER if until is None else until
         while heap and not self._is_halted:
             while self._at_events and self._at_events[0][0] <= self.events:
                 heappop(self._at_events)[2]()
             time, _, _, due, turn = heap[0]
-            if until is not None and time > until:
-                self.now = until
+            if time > self._until:
+                self.now = self._until
                 return True
             heappop(heap)
+            if turn < 0:
+                self.events += 1
+            elif due.turn != turn or due.process.is_dead:
+                self.now = time
+                continue
             at_once = at_once + 1 if time == self.now else 0
             if at_once > _MOST_AT_ONCE:
                 raise LivelockError(f"seed {self.seed}: {due} and others run without waiting at {time} ns")
             self.now = time
             if turn < 0:
-                self.events += 1
                 due()
-            elif due.turn == turn and not due.process.is_dead:
+            else:
                 self._step(due, turn)
         return bool(heap)
 

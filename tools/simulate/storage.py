@@ -71,7 +71,11 @@ class Storage:
     def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         """As `os.open`; never past the page cache, which is not simulated."""
         disk = self._of(whole := _whole(path, dir_fd))
-        disk.wait(OPEN)
+        if flags & os.O_DIRECTORY:
+            disk.enter()
+        else:
+            disk.opens += 1
+            disk.wait(OPEN)
         if not flags & (os.O_WRONLY | os.O_RDWR) and (seen := disk.opened(whole)) is not None:
             return seen
         descriptor = os.open(path, flags & ~os.O_DIRECT, mode, dir_fd=dir_fd)

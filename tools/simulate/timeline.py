@@ -10,7 +10,7 @@ from html import escape
 from tools.simulate.scheduler import S
 
 _WIDTH, _LEFT, _ROW, _TOP, _BOTTOM = 1200, 90, 28, 36, 30  # pixels
-_SHARED = -1  # in the place of a node: what all nodes see
+_SHARED = -1  # instead of a node: what all nodes see
 _COLORS = {
     "kill": "#c62828",
     "power": "#6a1b9a",

@@ -78,10 +78,10 @@ class SimulatedWorld:
         return dead[-1] if dead and self._chance.happens(self.reuse) else None
 
     def _process(self) -> Process:
-        self.scheduler.check()
-        task = self.scheduler.current
-        assert task, "only tasks live in a simulated world"
-        return task.process
+        scheduler = self.scheduler
+        scheduler.check()
+        assert scheduler.current, "only tasks live in a simulated world"
+        return scheduler.current.process
 
     def _machine(self) -> Machine:
         return self.machines[self._process().node]
@@ -135,7 +135,7 @@ class SimulatedWorld:
         return self._process().pid
 
     def boot_id(self) -> str:
-        """Returns what the present node's system is known by until it starts anew."""
+        """Returns what the present node's system is known by until it starts again."""
         return self._process().boot
 
     def host(self) -> str:
@@ -143,7 +143,7 @@ class SimulatedWorld:
         return self._process().host
 
     def start_time(self, pid: int) -> int | None:
-        """Returns when a process of this node started; None if it is gone."""
+        """Returns when a process of this node started; None if it has ended."""
         found = self._machine().living(pid)
         return found.began // _TICK + 1 if found else None
 
@@ -173,7 +173,7 @@ class SimulatedWorld:
         peer.limit(seconds)
 
     def keep_alive(self, peer: Any) -> None:
-        """Does nothing: whose other end is gone without a word is silent for longer than anybody waits."""
+        """Does nothing: whose other end has ended without a word is silent for longer than anybody waits."""
         self.scheduler.check()
 
     def selector(self) -> Any:

@@ -67,7 +67,7 @@ def plan(
         copies: nodes that hold each shard, in parts.
         epochs: the number planned; 0 if unknown.
         strategy: another one to look at, by its dotted path.
-        machine: a machine file, or the name of one that comes along (dlio/stage/choose/machine_file.py).
+        machine: a machine file, or the name of one that is included (dlio/stage/choose/machine_file.py).
         simulate: also simulate the strategy asked for, or the chosen one (`dlio.stage.simulate`).
         seed: of the simulation's stragglers and failures.
         timeline: an SVG file to draw the simulation into; nothing else is written.

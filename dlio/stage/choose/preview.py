@@ -35,7 +35,7 @@ class Preview:
         content_id: its content id.
         file_system: the file system of the destination.
         pays_after_epochs: after how many epochs staging has paid for itself; None for never.
-        layout: how files are to be striped; "" if stripes are not chosen.
+        layout: how files shall be striped; "" if stripes are not chosen.
         rates: the machine file, or that of the rates measured; "" for those of a typical cluster.
     """
 

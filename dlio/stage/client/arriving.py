@@ -74,7 +74,7 @@ class ArrivingFile:
             if blocks.is_whole and self._final.exists():
                 self._blocks = None  # its digest was right; others may be looking at the bits, so they stay mapped
             return True
-        return self._agent.need(missing) and not blocks.missing_of(missing)  # an agent that began anew fills another
+        return self._agent.need(missing) and not blocks.missing_of(missing)  # an agent that began again fills another
 
     def close(self) -> None:
         """Closes the file; may be called twice."""

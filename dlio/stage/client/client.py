@@ -1,7 +1,7 @@
 """A loader's side: asks the agent of its node for what it needs next.
 
 Thread-safe: each request takes a connection of its own, and connections are kept for the next ones. A forked child
-makes connections of its own. An agent that is gone is looked for again, or started again, once.
+makes connections of its own. An agent that has ended is looked for again, or started again, once.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Client:
     manifest, shard by shard.
 
     All methods raise StorageError, whose text names the node and what to do, if the agent cannot do what is asked, or
-    is gone and cannot be started again. None waits for longer than the agent makes progress.
+    has ended and cannot be started again. None waits for longer than the agent makes progress.
     """
 
     def __init__(self, folder: StagedFolder, restart: Callable[[], object] | None = None) -> None:

@@ -29,7 +29,7 @@ from dlio.stage.protocol.wire import Origin
 from dlio.stage.strategies import load
 
 _log = logging.getLogger(__name__)
-_ATTEMPTS = 3  # to open a file that is given its name meanwhile
+_ATTEMPTS = 3  # to open a file that is given its name just now
 
 
 def find_filling(folder: StagedFolder, dataset: str | PathLike[str]) -> LiveFilling | None:
@@ -103,7 +103,7 @@ class LiveFilling:
         Args:
             folder: the copy.
             manifest: of the copy.
-            restart: starts the agent anew; picklable.
+            restart: starts the agent again; picklable.
         """
         self.manifest = replace(manifest, root=folder.path, shards=tuple(s.replace(nodes=()) for s in manifest.shards))
         self._given = folder, manifest, restart
@@ -125,7 +125,7 @@ class LiveFilling:
         """Waits for the small ones of a shard's files, and its table; returns the names of those still arriving.
 
         Raises:
-            StorageError: the agent is gone and cannot be started again, or nobody has the files.
+            StorageError: the agent has ended and cannot be started again, or nobody has the files.
         """
         # The table of tiny samples may be larger than these, and is read whole.
         largest = max(names, key=lambda name: (not name.endswith(SUFFIX), self._files[name][1].num_bytes))
@@ -172,7 +172,7 @@ class LiveFilling:
             return dict(self._counts)
 
     def progress(self) -> str:
-        """Returns how far this node's copy is, in words; "" if what it keeps is complete, or no agent answers."""
+        """Returns how far this node's copy is, as text; "" if what it keeps is complete, or no agent answers."""
         node = (state(self._given[0]) or {}).get("nodes", [{"is_complete": True}])[0]
         return "" if node["is_complete"] else in_words(node)
 

@@ -10,7 +10,6 @@ import logging
 import os
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -35,7 +34,7 @@ def agent(task: str, log: Path) -> None:
     """
     name = f"the agent on {world.host()}"
     for pause in _PAUSES:
-        time.sleep(pause)
+        world.sleep(pause)
         answer, last = _begun(task)
         if answer == "ready":
             return

@@ -212,7 +212,7 @@ def _answers(found: AgentRecord | StagedFolder | None, folder: StagedFolder) -> 
 
 
 def serves(folder: StagedFolder, plan: Plan) -> AgentRecord | StagedFolder | None:
-    """Returns the agent that serves a copy, or the copy itself if it needs none; None if one has to be started."""
+    """Returns the agent that serves a copy, or the copy itself if it needs none; None if one must be started."""
     if agent := LiveFolder(folder).agent():
         return agent
     return folder if not plan.needs_peers and folder.holds(plan.wanted) else None

@@ -57,7 +57,7 @@ class CopyAtRest:
         owner: the user id of its owner; a file of another user counts as damaged.
 
     Raises:
-        StorageError: it is gone, or not a folder.
+        StorageError: it was removed, or not a folder.
     """
 
     def __init__(self, path: Path) -> None:

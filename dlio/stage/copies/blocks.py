@@ -1,4 +1,4 @@
-"""Which blocks of an unfinished file are there: a bit for each 16 KiB, in a small file next to it.
+"""Which blocks of an unfinished file are present: a bit for each 16 KiB, in a small file next to it.
 
 Bit b, in little-endian order, is set when block b is whole in the file; the last block may be shorter. One process
 writes the data first and the bit after it; others map the small file. The process that writes does not map it: if the
@@ -52,7 +52,7 @@ class Blocks:
 
     @classmethod
     def create(cls, path: Path, num_bytes: int) -> Blocks:
-        """Returns the bitmap of a new file, of which nothing is there; what was at `path` is replaced.
+        """Returns the bitmap of a new file, of which nothing is present; what was at `path` is replaced.
 
         Raises:
             StorageError: the file system refused; its room is reserved, so that later writes do not fill the disk.
@@ -89,7 +89,7 @@ class Blocks:
                 os.close(descriptor)
 
     def has(self, begin: int, end: int) -> bool:
-        """Returns whether all bytes from `begin` up to `end` are there."""
+        """Returns whether all bytes from `begin` up to `end` are present."""
         first, last = self._touched(begin, end)
         wanted = (1 << last - first) - 1
         return self._number(first, last) & wanted == wanted
@@ -125,12 +125,12 @@ class Blocks:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all blocks are there."""
+        """Whether all blocks are present."""
         return int.from_bytes(self._bits[:], "little") & self._all == self._all
 
     @property
     def present_bytes(self) -> int:
-        """How many bytes of the file are there."""
+        """How many bytes of the file are present."""
         there = int.from_bytes(self._bits[:], "little") & self._all
         num_blocks = self._all.bit_length()
         short = BLOCK_BYTES * num_blocks - self.num_bytes if there >> max(0, num_blocks - 1) else 0

@@ -24,6 +24,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from dlio.dataset import seal
@@ -42,6 +43,11 @@ ASIDE = "aside"
 LIVE = "live"
 _LOOKS = 64  # at files that a thread looks at in a row: handing over each would take longer than the look itself
 _THREADS = 32
+
+
+@lru_cache(64)
+def _path(dest: Path, copy: str) -> Path:
+    return dest / CACHE / copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +69,7 @@ class StagedFolder:
     @property
     def path(self) -> Path:
         """The data set's folder."""
-        return self.dest / CACHE / self.copy
+        return _path(self.dest, self.copy)
 
     @property
     def claims(self) -> Below:

@@ -1,9 +1,9 @@
-"""Leases: the jobs that use a staged copy, so that nobody removes it meanwhile.
+"""Leases: the jobs that use a staged copy, so that nobody removes it.
 
     DEST/dlio/.leases/<copy>@<token>
 
 A lease is a small file of the user who took it, in a folder that all may write to. It ends when the epilogue drops it
-(`dlio clean`), when the machine is booted anew, or a week after it was last renewed. Outside a scheduler the holder is
+(`dlio clean`), when the machine is booted again, or a week after it was last renewed. Outside a scheduler the holder is
 the session, and the lease ends with the session's first process: a shell, or a detached program itself.
 """
 
@@ -95,7 +95,7 @@ def take(folder: StagedFolder) -> None:
     except OSError as error:
         if job and any(lease.user in (0, _owner_of(folder)) for lease in taken):
             return
-        _log.warning("%s is used without a lease, and may be removed meanwhile: %s", folder.path, error)
+        _log.warning("%s is used without a lease, and may be removed: %s", folder.path, error)
 
 
 def _write(opened: OpenFolder, copy: str, job: str, holder: Owner) -> None:
@@ -107,7 +107,7 @@ def _forget_own(opened: OpenFolder, prefix: str) -> None:
     """Removes this user's ended leases, so that no more are left than can be read."""
     for lease in _read_all(opened, prefix):
         if lease and lease.user == os.geteuid() and lease.is_over():
-            with suppress(FileNotFoundError):  # by another process of this user, meanwhile
+            with suppress(FileNotFoundError):  # by another process of this user
                 opened.unlink(lease.name)
 
 
@@ -159,7 +159,7 @@ def _read_all(opened: OpenFolder, prefix: str) -> Iterator[Lease | None]:
     for user, found in users.items():
         for number, (renewed, name, may_be_one) in enumerate(sorted(found, reverse=True)):
             if number < _MAX_READ or world.wall() - renewed > _FORGOTTEN_SECONDS:
-                with suppress(FileNotFoundError):  # dropped meanwhile
+                with suppress(FileNotFoundError):  # dropped by now
                     yield _read(opened, name) if may_be_one else None
             elif may_be_one:
                 yield Lease("", _UNKNOWN, user, renewed, name)

@@ -14,6 +14,7 @@ import signal
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from dlio.cluster import liveness
@@ -56,6 +57,11 @@ class AgentRecord:
     version: int = _VERSION
 
 
+@lru_cache(64)
+def _path(copy: Path, name: str) -> Path:
+    return copy / CONTROL / name
+
+
 @dataclass(frozen=True, slots=True)
 class LiveFolder:
     """The folder `.dlio/live` of a copy; of a share of it `.dlio/live-<share>`."""
@@ -65,7 +71,7 @@ class LiveFolder:
     @property
     def path(self) -> Path:
         """The folder."""
-        return self.staged.path / CONTROL / self._name
+        return _path(self.staged.path, self._name)
 
     @property
     def _name(self) -> str:

@@ -94,7 +94,7 @@ def make_room(folder: StagedFolder, needed_bytes: int, needed_files: int) -> Fil
     Raises:
         StorageError: it lacks room even then; the message says what is needed, what is free, and what is in use.
     """
-    others = _others(folder)  # each is tried once: its user could make it anew for ever
+    others = _others(folder)  # each is tried once: its user could make it again for ever
     while True:
         try:
             return check_room(folder.path, needed_bytes, needed_files)
@@ -152,7 +152,7 @@ def forget_claims(cache: OpenFolder, copy: str) -> None:
 
 
 def discard(folder: StagedFolder) -> bool:
-    """Removes a copy that was renamed for removal, or its rest; returns whether it is gone."""
+    """Removes a copy that was renamed for removal, or its rest; returns whether it was removed."""
     try:
         folder.remove()
     except StorageError as error:

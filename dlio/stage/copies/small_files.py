@@ -24,7 +24,7 @@ _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def write_group(root: Path, group: Sequence[File], data: memoryview, aside: Path) -> list[str]:
-    """Writes the files of a group, whose folders are there, and returns their digests.
+    """Writes the files of a group, whose folders are present, and returns their digests.
 
     A file that is there is replaced by a rename: a process that was taken for lost, and goes on late, must not empty a
     file of a copy that another one has published.

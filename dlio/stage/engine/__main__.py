@@ -11,7 +11,6 @@ import logging
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -19,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from dlio.errors import DlioError, MissingError, StorageError
-from dlio.io import files, limits
+from dlio.io import files, limits, world
 from dlio.io.filesystems import filesystem_of
 from dlio.io.sizes import format_size
 from dlio.locking.claim import claimed
@@ -77,12 +76,12 @@ def _chosen(stack: ExitStack, task: Task) -> tuple[Job, Plan, StagedFolder, Clai
 
 def _is_served(folder: StagedFolder, plan: Plan) -> Callable[[], bool]:
     """Returns what looks whether another process serves the copy, and raises StorageError if none does for long."""
-    deadline = time.monotonic() + START_SECONDS
+    deadline = world.monotonic() + START_SECONDS
 
     def look() -> bool:
         if serves(folder, plan) is not None:
             return True
-        if time.monotonic() > deadline:
+        if world.monotonic() > deadline:
             raise StorageError(
                 f"another process that fills {folder.path} is not ready after {START_SECONDS:g} s: see "
                 f"{LiveFolder(folder).log}"

@@ -1,4 +1,4 @@
-"""Completing a copy in this process: one process of a node fills it and serves it meanwhile, the others wait for it.
+"""Completing a copy in this process: one process of a node fills and serves it, the others wait for it.
 
 The process that fills is a `dlio stage` or an agent. If it dies, one that waits goes on with its unfinished files.
 """
@@ -148,7 +148,7 @@ def _at_work(
     create: Create | None = None,
     meeting: Meeting | None = None,
 ) -> Iterator[Together]:
-    """Yields a node at work, and ends it."""
+    """Yields a running node, and ends it."""
     if meeting:
         limits.allow_open_files()
     with (
@@ -216,7 +216,7 @@ def take_over(folder: StagedFolder, source: str, claims: Claims) -> None:
 
 
 def fetch_again(source: StagingSource, folder: StagedFolder, file: File, access: Access) -> None:
-    """Fetches one file of a claimed copy from the source, and replaces the one that is there.
+    """Fetches one file of a claimed copy from the source, and replaces the present one.
 
     Raises:
         DigestError, StorageError: as `complete`.

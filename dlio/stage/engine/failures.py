@@ -18,7 +18,7 @@ _FINAL = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, e
 
 
 class FullError(StorageError):
-    """This node's storage is full: the file has to be read from elsewhere."""
+    """This node's storage is full: the file must be read from elsewhere."""
 
 
 class LaterError(StorageError):
@@ -31,7 +31,7 @@ class Failure:
 
     Attributes:
         errno: the system's number of the last error; 0 if it has none.
-        problem: the last error, in words.
+        problem: the last error, as text.
         is_final: waiting does not mend it.
         pause: seconds until it is tried again.
         since: when the first try failed.
@@ -49,7 +49,7 @@ class Failure:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is to be tried again."""
+        """Whether to try it again."""
         return world.monotonic() >= self.last + self.pause
 
     def explains(self, asked: float) -> bool:

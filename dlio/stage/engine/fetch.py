@@ -106,7 +106,7 @@ class Fetching:
                 self._meeting.avoid(node, _DISTRUST_SECONDS)
 
     def _from_peers(self, meeting: Meeting, number: int, begin: int, target: memoryview, is_urgent: bool) -> bool:
-        """Fills `target` from another node; returns False if the source is to be read."""
+        """Fills `target` from another node; returns False if the source must be read."""
         for _ in range(_TRIES):
             owner = self._plan.owner(number, meeting)
             if owner == self._plan.node:
@@ -171,14 +171,14 @@ class Fetching:
             return pool.use(read, lambda: tcp.connect(peer.address, meeting.token, content, self._client))
 
     @contextmanager
-    def _asking(self, number: int, whom: str) -> Iterator[None]:
-        self._asked[number] = whom
-        with self._traced(number, whom):
+    def _asking(self, number: int, peer: str) -> Iterator[None]:
+        self._asked[number] = peer
+        with self._traced(number, peer):
             yield
         self._asked.pop(number, None)
 
-    def _traced(self, number: int, whom: str) -> AbstractContextManager[None]:
-        return trace.span("fetch", "stage", f"{self._plan.listed[number].name} from {whom}")
+    def _traced(self, number: int, peer: str) -> AbstractContextManager[None]:
+        return trace.span("fetch", "stage", f"{self._plan.listed[number].name} from {peer}")
 
     def asked(self, number: int) -> str:
         """Returns who is asked, or was asked last without success, for a span of a file; the source if nobody is."""

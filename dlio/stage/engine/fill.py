@@ -1,7 +1,6 @@
 """Fetches the files of a store by threads, and lets others wait for what they need of them.
 
 What fails is tried again after growing pauses; a waiting reader gets the error's text.
-
 The files that this node reads from the source, and all others, have threads of their own: else all threads of two nodes
 could wait for each other, each for what the other reads from the source as soon as a thread is free.
 """
@@ -22,9 +21,8 @@ from dlio.stage.engine.writing import Buffers
 from dlio.stage.planning.flows import THREADS
 from dlio.stage.protocol.wire import Origin, Span
 
-LATER_SECONDS = 0.1
-_OVERDUE_SECONDS = 1.0
-_IDLE_SECONDS = 5.0  # between two looks for unannounced work, once all is there
+LATER_SECONDS, _OVERDUE_SECONDS = 0.1, 1.0
+_IDLE_SECONDS = 5.0  # between two looks for unannounced work, once all is present
 
 
 class Fill:
@@ -73,7 +71,7 @@ class Fill:
         self._finishing, self._origins = set[int](), dict[int, Origin]()
         self._progress, self._latest_progress = dict[int, float](), 0.0
         self._buffers, self._threads = Buffers(), list[world.Thread]()
-        self._stopped, self._ends_at = False, float("inf")
+        self._stopped, self._is_watched, self._ends_at = False, False, float("inf")
 
     def start(self, threads: int = 0) -> None:
         """Starts threads of each kind, or as many as the system allows; raises MissingError if that is none."""
@@ -157,8 +155,7 @@ class Fill:
         """Requests the missing parts of the spans next, and again the parts that failed since they were requested."""
         missing = self._store.missing(number, spans)
         with self._changed:
-            if pieces := self._of(number).ask(number, missing, is_urgent=is_urgent, comes_first=comes_first):
-                self._changed.notify(pieces)
+            self._changed.notify(self._of(number).ask(number, missing, is_urgent=is_urgent, comes_first=comes_first))
 
     def _check(self, number: int, asked: float) -> None:
         """Raises StorageError if it makes no sense to wait any longer."""
@@ -296,5 +293,8 @@ class Fill:
                 for pending in self._pending:
                     if taken := pending.take():
                         self._progress[taken[0].number] = world.monotonic()
+                        self._changed.notify()  # there may be more
                         return taken
-                self._changed.wait(_IDLE_SECONDS if self._store.is_complete else LOOK_SECONDS)
+                watches, self._is_watched = not self._is_watched, True  # one looks for work that nobody announces
+                self._changed.wait((_IDLE_SECONDS if self._store.is_complete else LOOK_SECONDS) if watches else None)
+                self._is_watched = self._is_watched and not watches

@@ -114,7 +114,7 @@ class Lobby:
 
     Args:
         listeners: where clients come in; if there are none, nothing runs.
-        enter: called with the socket, host and name of each verified client, and what it is to be sent first; takes
+        enter: called with the socket, host and name of each verified client, and what it shall be sent first; takes
             over the socket.
         complain: called with a host and what it did wrong.
     """

@@ -222,7 +222,7 @@ class Node:
             return False
 
     def _is_given_up(self) -> bool:
-        """Returns whether the copy cannot be completed, and no loader waits: a later one starts an agent anew."""
+        """Returns whether the copy cannot be completed, and no loader waits: a later one starts an agent again."""
         is_stuck = self.is_stuck(self.plan.node, self.store.present_bytes)
         return is_stuck and not self.store.is_complete and self.server.idle_seconds > STUCK_SECONDS
 

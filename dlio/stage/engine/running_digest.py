@@ -59,7 +59,7 @@ class RunningDigest:
 
     Args:
         path: the unfinished file.
-        blocks: which of its blocks are there.
+        blocks: which of its blocks are present.
         algorithm: of the digest.
         held: where pieces wait that came too early.
     """
@@ -118,7 +118,7 @@ class RunningDigest:
         self._end += len(data)
 
     def _count_held(self) -> None:
-        """Counts the held pieces, as far as all bytes before them are there."""
+        """Counts the held pieces, as far as all bytes before them are present."""
         while (first := self._held.first(self)) is not None and self._reaches(first):
             if found := self._held.pop(self, first):
                 if first == self._end:  # else it was read from the file
@@ -154,7 +154,7 @@ class Begun:
     last_bytes: bytes = b""
 
     def write(self, path: str, begin: int, data: memoryview, release: Callable[[], None] | None) -> None:
-        """Writes a range, digests it, then notes that it is there; raises OSError.
+        """Writes a range, digests it, then notes that it is present; raises OSError.
 
         Args:
             path, begin, data: the file, and the range.

@@ -1,7 +1,7 @@
 """Completing a copy that all nodes see, as `stripe` makes it: the nodes fill it together, each its share first.
 
 Then a node goes through the other shares. It waits for a share whose node works, and copies a share whose node died or
-never came. So the copy is complete when the first node returns, whichever node was lost meanwhile.
+never came. So the copy is complete when the first node returns, whichever node is lost.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The files that a node keeps: under their final names once their digests are right, until then with their blocks.
 
-A process continues what a dead one has left: the blocks say what is there, and the digest verifies it in the end. A
+A process continues what a dead one has left: the blocks say what is present, and the digest verifies it in the end. A
 small file has no blocks, nor has one that comes as one piece before a reader asks for it: it is verified, written and
 named at once.
 """
@@ -79,7 +79,7 @@ class Store:
 
     @property
     def present_bytes(self) -> int:
-        """The bytes of them that are there."""
+        """The bytes of them that are present."""
         with self._lock:
             begun, finished = list(self._begun.values()), self._finished_bytes
         return finished + sum(each.blocks.present_bytes for each in begun)
@@ -111,7 +111,7 @@ class Store:
         return [] if number in self._finished else [(0, self.listed[number].num_bytes)]
 
     def write(self, number: int, begin: int, data: memoryview, release: Callable[[], None] | None = None) -> None:
-        """Writes a span, then notes that it is there.
+        """Writes a span, then notes that it is present.
 
         Args:
             number, begin, data: the file, and the span.
@@ -189,7 +189,7 @@ class Store:
                     begun.blocks.clear(begin, end)
 
     def is_whole(self, number: int) -> bool:
-        """Returns whether all bytes of a file are there."""
+        """Returns whether all bytes of a file are present."""
         if self._is_small(number):
             return number in self._finished or not self.listed[number].num_bytes
         begun = self._unfinished(number, begins=False)

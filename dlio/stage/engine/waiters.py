@@ -1,4 +1,4 @@
-"""Who waits for which file, and how much may be fetched meanwhile for which nobody waits."""
+"""Who waits for which file, and how much may be fetched at the same time for which nobody waits."""
 
 from __future__ import annotations
 

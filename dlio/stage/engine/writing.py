@@ -75,13 +75,13 @@ def _write_past_cache(path: StrPath, begin: int, data: memoryview) -> bool:
 
 
 def begin(path: Path, aside: Path, bits: Path, file: File, create: Create | None) -> tuple[Blocks, bool]:
-    """Returns the blocks of an unfinished file, which is gone on with or made, and whether it is new.
+    """Returns the blocks of an unfinished file, which is continued or made, and whether it is new.
 
     Args:
         path: the file's.
         aside: its path until it has its length and its blocks.
         bits: the path of its blocks.
-        file: what it is to be.
+        file: what it shall be.
         create: makes it; None for a plain file.
 
     Raises:

@@ -1,4 +1,4 @@
-"""How the nodes of a job find each other, and which of them are there.
+"""How the nodes of a job find each other, and which of them are present.
 
 meeting      this node's part
 folder       by a folder that all nodes see

@@ -52,7 +52,7 @@ class MeetingFolder:
         path: the folder, as `meeting_folder` names it.
         node: this node's rank.
         num_nodes: of the job; or its processes, if each is told of.
-        all_come: whether the folder stays until all have come; else it is removed with the last that is there.
+        all_come: whether the folder stays until all have come; else it is removed with the last that is present.
         is_alone: whether a living process with this node's rank is of another job: no agent of this one.
     """
 
@@ -145,7 +145,7 @@ class MeetingFolder:
         self._close()
 
     def _is_of_another(self) -> bool:
-        """Returns whether this node's file is that of another process at work: two jobs may stage the same at once."""
+        """Returns whether this node's file is that of another running process: two jobs may stage the same at once."""
         peer = found[0] if (found := self._record(self._node)) else None
         return bool(peer and not peer.has_left and peer.owner != Owner.current() and peer.owner.is_alive())
 

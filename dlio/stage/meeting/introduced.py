@@ -93,7 +93,7 @@ class Introduced:
             self._listener.listening.close()
 
     def _look_round(self) -> None:
-        """Asks the other nodes how far they are, one after another, until they are gone."""
+        """Asks the other nodes how far they are, one after another, until they have left."""
         while not self._over.is_set():
             try:
                 due, node, pool = self._due.popleft()
@@ -107,7 +107,7 @@ class Introduced:
                 self._due.append((world.monotonic() + pause, node, pool))
 
     def _ask(self, node: int, pool: ConnectionPool) -> float | None:
-        """Returns the seconds until the node is to be asked again; None if it has gone."""
+        """Returns the seconds until the node shall be asked again; None if it has left."""
         has_all = self._has_all
         try:
             peer = pool.use(partial(_word_of, node=node, has_all=has_all), lambda: tcp.connect(

@@ -1,4 +1,4 @@
-"""How the nodes of a job that exchange files find each other, and which of them are there.
+"""How the nodes of a job that exchange files find each other, and which of them are present.
 
 Where a node tells the others of itself is a place: a folder that all nodes see (folder.py), or the connections
 between nodes that MPI has introduced to each other (introduced.py). A node that comes later, or again, is found at the
@@ -183,7 +183,7 @@ class Meeting:
         self._place.heard(node)
 
     def peer(self, node: int, fresh: float = _FRESH_SECONDS) -> Peer | None:
-        """Returns a node that is there; None if it has not come, has left, or is silent."""
+        """Returns a node that is present; None if it has not come, has left, or is silent."""
         with self._lock:
             now = world.monotonic()
             looked, found = self._seen.get(node, (0.0, None))
@@ -205,7 +205,7 @@ class Meeting:
         return None if is_dead or peer.has_left else peer
 
     def all_peers(self) -> list[Peer]:
-        """Returns all other nodes that are there, for a report."""
+        """Returns all other nodes that are present, for a report."""
         others = (self.peer(node) for node in range(self.num_nodes) if node != self.node)
         return [peer for peer in others if peer]
 
@@ -239,7 +239,7 @@ class Meeting:
         return self.peer(node) is None and (not self.is_gathering or self._place.has_gone(node))
 
     def awaits_any(self, is_stuck: Callable[[Peer], bool]) -> bool:
-        """Returns whether another node is there, or expected, that is neither complete nor stuck."""
+        """Returns whether another node is present, or expected, that is neither complete nor stuck."""
         return any(self._awaits(node, is_stuck) for node in range(self.num_nodes) if node not in self._done)
 
     def _awaits(self, node: int, is_stuck: Callable[[Peer], bool]) -> bool:

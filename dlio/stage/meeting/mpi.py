@@ -102,7 +102,7 @@ class Processes:
             self.end()
 
     def end(self) -> None:
-        """Ends MPI once all processes have come so far; one that is lost meanwhile is not waited for.
+        """Ends MPI once all processes have come so far; one that is lost is not waited for.
 
         Raises:
             StorageError: as `gather`.

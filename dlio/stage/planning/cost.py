@@ -42,7 +42,7 @@ class Machine:
         uplink: rate from the source through such a switch. Oversubscribed k : 1, it is switch_nodes * network / k.
         cache_bytes: written data that a node's memory takes ahead of its disk.
         slow_share: the share of nodes that are stragglers.
-        slow_factor: their rates, beside those of others.
+        slow_factor: their rates, divided by those of others.
         failures: of one node in an hour.
         restart_seconds: until a failed node is replaced by an empty one.
     """

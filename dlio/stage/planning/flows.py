@@ -51,8 +51,7 @@ class Flows:
         received: float64[num_nodes], bytes that others send to it; it sends as many.
         landed: float64[num_nodes], bytes that it writes to its own storage, or back to the source.
         threads: the files or blocks that a node reads at a time.
-        ring: successive nodes that pass data on in a ring; then all nodes go on together, in rounds. 0 if each goes on
-            for itself.
+        exchange: nodes that pass what each reads to all others; 0 if each goes on for itself.
         returns: whether `landed` is written to the source, and not to the nodes' storage.
     """
 
@@ -61,7 +60,7 @@ class Flows:
     received: Array
     landed: Array
     threads: int
-    ring: int = 0
+    exchange: int = 0
     returns: bool = False
 
 

@@ -1,8 +1,8 @@
 """Placement: which node holds which shard, reads it from the source, and keeps it; pure.
 
 The owner of a shard is the first node that it is placed on. The shards of lost nodes go to others by probing: a shard
-asks one pseudo-random node after the other, until one is there. So when a node is lost, only its shards move, and when
-it comes back, only these return.
+asks one pseudo-random node after the other, until one is present. So when a node is lost, only its shards move, and
+when it comes back, only these return.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dlio.dataset.manifest import File, Manifest
 from dlio.errors import UsageError
 
 BLOCK_BYTES = 4 << 20  # copied, and passed from node to node, at a time
-_PROBES = 64  # for an owner; then any node that is there, so that one node of thousands is found, too
+_PROBES = 64  # for an owner; then any node that is present, so that one node of thousands is found, too
 
 
 def assign(sizes: Sequence[int], num_nodes: int, copies: int = 1) -> list[tuple[int, ...]]:
@@ -105,8 +105,11 @@ def kept_shards(sizes: Sequence[int], owner_of: Sequence[int], node: int, num_no
     The others begin at the node's share of the shards, so that the caches of all nodes together hold as much as they
     can. Nothing is ever put out for something else: an epoch that reads each shard once gains nothing by that.
     """
+    is_own = np.array(owner_of, dtype=np.int64) == node
+    others = np.flatnonzero(~is_own)
+    start = node * len(others) // num_nodes
     kept = []
-    for shard in order_alone(owner_of, node, num_nodes):
+    for shard in np.concatenate([np.flatnonzero(is_own), others[start:], others[:start]]).tolist():
         if sizes[shard] <= room:
             kept.append(shard)
             room -= sizes[shard]
@@ -114,12 +117,19 @@ def kept_shards(sizes: Sequence[int], owner_of: Sequence[int], node: int, num_no
 
 
 def order_alone(owner_of: Sequence[int], node: int, num_nodes: int) -> list[int]:
-    """Returns all shards in the order in which a node fetches them unless a loader has sent another: its own first."""
-    is_own = np.array(owner_of, dtype=np.int64) == node
-    others = np.flatnonzero(~is_own)
-    start = node * len(others) // num_nodes
-    order: list[int] = np.concatenate([np.flatnonzero(is_own), others[start:], others[:start]]).tolist()
-    return order
+    """Returns all shards in the order in which a node fetches them unless a loader has sent another: its own first.
+
+    Then the first shard of each other owner, the second of each, and so on, from the next node on. So all ask an owner
+    for what it reads then, or has read: each read of the source serves all that wait, and no two ask in the same order.
+    """
+    owners = np.array(owner_of, dtype=np.int64)
+    by_owner = np.argsort(owners, kind="stable")
+    counts = np.bincount(owners, minlength=num_nodes)
+    turns = np.empty_like(owners)  # of each shard among those of its owner
+    turns[by_owner] = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
+    order = np.lexsort(((owners - node) % num_nodes, np.where(owners == node, -1, turns)))
+    found: list[int] = order.tolist()
+    return found
 
 
 def interleaved(orders: Iterable[Sequence[int]], rest: Sequence[int]) -> list[int]:

@@ -6,9 +6,10 @@ which nodes are stragglers or fail, and when.
 
 Aggregated: the shards of a node are one flow, whose rate is bounded by its threads and the source's latency; an event
 is the end of a node's flow, a full or empty page cache, or a failure, and events within a thousandth of the elapsed
-time are one; the nodes of a ring are one flow, as slow as its slowest node, after the blocks that are read ahead and
-the first round; storage targets are a closed queueing network of equal servers, of which k readers keep
-k / (k + targets - 1) busy; the metadata server slows all readers by the same factor.
+time are one; what the nodes of a broadcast read and pass on is one flow, as slow as the slowest of them reads or sends,
+after the blocks that are read ahead and the first round, and each takes it at its own rate; storage targets are a
+closed queueing network of equal servers, of which k readers keep k / (k + targets - 1) busy; the metadata server slows
+all readers by the same factor.
 """
 
 from __future__ import annotations
@@ -97,8 +98,8 @@ class _Run:
         speed = np.where(rng.random(n) < machine.slow_share, machine.slow_factor, 1.0)
         self.network, self.disk = speed * machine.network, speed * (np.inf if flows.returns else machine.local)
         self.client = speed * self._client()
-        self.ahead = np.minimum(flows.read, flows.threads * BLOCK_BYTES * bool(flows.ring))  # of a ring's first round
-        self.first_round = max(flows.ring - 1, 0) * BLOCK_BYTES  # that each node receives
+        self.ahead = np.minimum(flows.read, flows.threads * BLOCK_BYTES * bool(flows.exchange))  # of the first round
+        self.first_round = max(flows.exchange - 1, 0) * BLOCK_BYTES  # that each node receives
         self.per_byte = _ratio(flows.read - self.ahead, flows.landed)  # read later, for each byte that lands
         self.now, self.num_failures = 0.0, 0
         self.left = flows.landed.copy()  # to land, in the memory of the node
@@ -136,23 +137,22 @@ class _Run:
         full = self.backlog >= self.machine.cache_bytes
         active = (self.left > 0) & (self.paused_until <= self.now)
         limit = np.where(full, self.disk, np.inf)
-        if self.flows.ring:
-            return (
-                np.where(active, self._in_step(limit), 0.0) if (self.paused_until <= self.now).all() else 0 * self.left
-            )
+        if self.flows.exchange:
+            received = _ratio(np.maximum(self.flows.received - self.first_round, 0), self.flows.landed)
+            own = np.minimum(limit, _ratio(self.network, received, np.inf))
+            return np.where(active, np.minimum(self._passed_on(), own), 0.0)
         wanted = np.where(active, np.minimum(self.client, limit), 0.0)
         machine = self.machine
         got = shared(wanted, self._source(active), machine.switch_nodes, machine.uplink)
         opening = float((got * _ratio(self.flows.opens, self.flows.read)).sum())
         return got * min(1.0, machine.opens / opening) if machine.opens and opening else got
 
-    def _in_step(self, limit: Array) -> float:
-        """Returns the rate of a ring: that of its slowest part."""
+    def _passed_on(self) -> float:
+        """Returns the rate at which nodes read the data set, each its part, and pass it on to all others."""
         flows, machine = self.flows, self.machine
         rates = [
             _ratio(self.client, self.per_byte, np.inf).min(),
-            _ratio(self.network, _ratio(np.maximum(flows.received - self.first_round, 0), flows.landed), np.inf).min(),
-            limit[self.left > 0].min(initial=np.inf),
+            _ratio(self.network, self.per_byte * (flows.exchange - 1), np.inf).min(),
             self._source(self.left > 0) / max(self.per_byte.sum(), 1e-300),
             1e9 * flows.landed.max(),  # if nothing limits it after the first round, the rest lands in a nanosecond
         ]
@@ -178,11 +178,11 @@ class _Run:
         return self.machine.source * share / (1 + self.flows.returns)  # which serves what is written, too
 
     def _start(self) -> float:
-        """Returns the seconds before data flow: a request; a ring's blocks read ahead, and its first round."""
+        """Returns the seconds before data flow: a request; a broadcast's blocks read ahead, and its first round."""
         everyone = np.ones(len(self.left), bool)
         reading = max(self.ahead.sum() / self._source(everyone), (self.ahead / self.client).max(initial=0.0))
-        ring = self.first_round / self.network.min(initial=np.inf)
-        return float(self.machine.request_seconds + reading + ring) * bool(self.flows.landed.any())
+        passing = self.first_round / self.network.min(initial=np.inf)
+        return float(self.machine.request_seconds + reading + passing) * bool(self.flows.landed.any())
 
     def _until_event(self, arriving: Array, writing: Array) -> float:
         growing = arriving - writing
@@ -201,11 +201,11 @@ class _Run:
         return self.now + self.rng.exponential(1 / rate) if rate else np.inf
 
     def _fail(self) -> None:
-        """Empties a node, which begins again; nodes in step begin again together, since all blocks pass all nodes."""
+        """Empties a node, which begins again: others read its part of a broadcast."""
         self.num_failures += 1
         if self.num_failures > _MOST_FAILURES:
             raise UsageError(f"after {self.now:,.0f} s {_MOST_FAILURES} nodes have failed: staging does not end")
-        failed = slice(None) if self.flows.ring else int(self.rng.integers(len(self.left)))
+        failed = int(self.rng.integers(len(self.left)))
         self.rounds[failed] += _ratio(self.flows.landed - self.left, self.flows.landed)[failed]
         self.left[failed], self.backlog[failed] = self.flows.landed[failed], 0.0
         self.paused_until[failed] = self.now + self.machine.restart_seconds

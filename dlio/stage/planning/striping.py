@@ -7,7 +7,7 @@ before its first byte. The policy:
     few files         fewer than targets: each over targets/files of them, so that all targets are used
     many files        each on one target, which balances best and needs the least metadata
 
-Stripes are 4 MiB. The server chooses the targets, unless files are to be placed one by one.
+Stripes are 4 MiB. The server chooses the targets, unless files shall be placed one by one.
 """
 
 from __future__ import annotations

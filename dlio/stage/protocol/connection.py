@@ -37,7 +37,7 @@ def node_of(client: bytes) -> int:
 
 
 class RefusedError(WireError):
-    """The other end is not who it has to be."""
+    """The other end is not who it must be."""
 
 
 class CutOffError(WireError):
@@ -174,7 +174,7 @@ class ConnectionPool:
         self._idle: list[Connection] = []
 
     def use(self, ask: Callable[[Connection], Answer], connect: Callable[[], Connection]) -> Answer:
-        """Returns what `ask` does, on a new connection if the one kept was closed meanwhile.
+        """Returns what `ask` does, on a new connection if the one kept was closed since.
 
         Args:
             ask: uses a connection.

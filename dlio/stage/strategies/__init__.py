@@ -75,7 +75,7 @@ class LayingOut(Protocol):
     """An optional ability: a strategy that chooses how files are striped."""
 
     def layouts(self, job: Job) -> Mapping[str, Layout]:
-        """Returns how each file is to be striped, by name; empty if the file system decides.
+        """Returns how each file shall be striped, by name; empty if the file system decides.
 
         Raises:
             StorageError: the stripes that were asked for are impossible.

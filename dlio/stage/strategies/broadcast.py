@@ -41,7 +41,7 @@ def flows(sizes: Sizes, num_nodes: int, copies: int) -> Flows:
     owners = np.array(assign_first(sizes.shards.tolist(), num_nodes), np.int64)
     read, opens = (totals(owners, each, num_nodes) for each in (sizes.shards, sizes.num_files))
     all_bytes = np.full(num_nodes, read.sum())
-    return Flows(read, opens, all_bytes - read, all_bytes, THREADS // 2, ring=num_nodes)
+    return Flows(read, opens, all_bytes - read, all_bytes, THREADS // 2, exchange=num_nodes)
 
 
 def plan(job: Job) -> Plan:

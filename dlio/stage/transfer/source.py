@@ -45,7 +45,7 @@ class StagingSource(Protocol):
         """Fills `target` with a file's bytes from `offset` on.
 
         Raises:
-            StorageError: the file cannot be read, has another size than the manifest says, or has changed meanwhile.
+            StorageError: the file cannot be read, has another size than the manifest says, or has changed since.
         """
 
     def close(self) -> None:
@@ -127,7 +127,7 @@ class MountedFolder:
             except OSError as error:
                 if error.errno == errno.ESPIPE:
                     _check_size(path, os.fstat(held.descriptor()), file)  # a pipe has none
-                self._held.cache_clear()  # the server may have started anew
+                self._held.cache_clear()  # the server may have started again
                 if error.errno == errno.ENOENT and (advice := advice_if_lost(Path(path))):
                     raise StorageError(error.errno, f"cannot read {path}: {error.strerror}{advice}") from error
                 raise

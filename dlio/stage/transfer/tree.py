@@ -210,7 +210,7 @@ def _entry(around: str, name: str, status: os.stat_result) -> Entry:
         )
     except ValueError:
         kind = next((words for is_one, words in _KINDS if is_one(mode)), "of an unknown kind")
-        advice = "only files, folders and links are staged: remove it, or stage what lies beside it"
+        advice = "only files, folders and links are staged: remove it, or stage what lies next to it"
         raise UsageError(f"{path} is {kind}: {advice}") from None
 
 

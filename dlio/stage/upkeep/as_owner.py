@@ -43,7 +43,7 @@ class Patience:
     Attributes:
         seconds: the most time without progress, all pauses together.
         rate: bytes read and written in a second that are progress; a second with fewer counts in part. Infinite for
-            work that is to be over after `seconds`.
+            work that must end after `seconds`.
         most_bytes: the bytes that can be progress.
     """
 
@@ -211,7 +211,7 @@ def _answer(writer: int, user: int | None, work: Callable[[], Iterable[Any]]) ->
 
 
 def become_user_of_job() -> None:
-    """Has root's process in a Prolog of SLURM become the job's user, to whom all is to belong that it makes."""
+    """Has root's process in a Prolog of SLURM become the job's user, who shall own all that it makes."""
     user = os.environ.get("SLURM_JOB_UID", "0")
     in_prolog = os.environ.get("SLURM_SCRIPT_CONTEXT") == "prolog_slurmd" and user.isdecimal()
     if os.geteuid() == 0 and in_prolog and int(user):

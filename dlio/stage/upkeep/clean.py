@@ -151,7 +151,7 @@ def _give_back(dest: Path) -> None:
     """Renames copies back whose removal was interrupted before it was certain."""
     with suppress(OSError), open_cache(dest) as cache:
         for leaving, copy in _renamed(cache, LEAVING):
-            with suppress(OSError):  # renamed meanwhile, or another user's
+            with suppress(OSError):  # renamed by now, or another user's
                 cache.rename(leaving, copy if cache.look(copy) is None else REMOVED + leaving.removeprefix(LEAVING))
 
 

@@ -1,7 +1,7 @@
 """Repair of a staged copy: missing and damaged files are copied again from the source.
 
 Each is copied aside, verified by its digest, and renamed over the damaged file; readers that have the old file open
-keep it. The copy is claimed meanwhile, so no other process removes it, stages into it, or repairs it.
+keep it. The copy is claimed during this, so no other process removes it, stages into it, or repairs it.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def origin_of(folder: StagedFolder, source: str | None = None) -> StagingSource:
     if origin.manifest.content_id != content_id:
         raise UsageError(
             f"{origin} holds another data set than {folder.path}: {_difference(folder, origin.manifest)}; "
-            "name its source with --from, or stage anew"
+            "name its source with --from, or stage again"
         )
     return origin
 
@@ -154,7 +154,7 @@ def repair(folder: StagedFolder, manifest: Manifest, suspects: Collection[str], 
         origin: the source, as `origin_of` returns it.
 
     Raises:
-        StorageError: another process fills or repairs the copy; the copy is gone; other users could replace it; the
+        StorageError: another process fills or repairs the copy; the copy was removed; other users could replace it; the
             file system refused.
     """
     with _changing(folder) as (held, claim), CopyAtRest(held.path) as copy:

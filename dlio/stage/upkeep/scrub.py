@@ -169,7 +169,7 @@ def check_copy(
     Raises:
         ManifestError: its manifest is damaged, and `mend` is false.
         DlioError: its manifest is damaged, and the source cannot be read.
-        StorageError: it is gone, or another user's.
+        StorageError: it was removed, or another user's.
     """
     with files.storage_errors("look at", folder.path):
         owner, systems = folder.path.lstat().st_uid, dict([_system(folder.dest)])
@@ -190,7 +190,7 @@ def _look(folder: StagedFolder, mend: bool, source: str | None, max_rate: int | 
         manifest, damage = manifest_of(folder, source) if mend else (manifest_at_rest(folder), "")
         found = _checked(copy, manifest, {NAME: damage} if damage else {}, RateLimit(max_rate))
         if not copy.is_there():
-            raise StorageError(errno.ENOENT, f"{folder.path} has been removed meanwhile")
+            raise StorageError(errno.ENOENT, f"{folder.path} was removed")
     return asdict(_mended(folder, manifest, found, source) if mend and found.damaged else found)
 
 

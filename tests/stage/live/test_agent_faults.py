@@ -1,4 +1,4 @@
-"""Agents when bytes are damaged, a source is gone or hangs, a disk is full, a node is lost."""
+"""Agents when bytes are damaged, a source was removed or hangs, a disk is full, a node is lost."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def test_a_file_that_got_its_name_meanwhile_is_opened_by_it(source):
 def test_a_file_whose_blocks_do_not_come_is_read_through_the_agent(source):
     def need(ranges):
         source.asked.append(ranges)
-        return True  # of an agent that began anew, and fills another file
+        return True  # of an agent that began again, and fills another file
 
     wanted = Wanted(need, source.read, source.bad)
     file = open_arriving(source.unfinished, source.bits, source.final, SIZE, wanted)

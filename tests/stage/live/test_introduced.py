@@ -34,7 +34,7 @@ from tests.helpers.staging import node as topology_of
 
 @pytest.fixture
 def pair(source: Manifest, tmp_path: Path) -> Iterator[list[Node]]:
-    """Two nodes that have been introduced to each other, at work in this process."""
+    """Two nodes that have been introduced to each other, running in this process."""
     content, token = source.content_id, os.urandom(TOKEN_BYTES)
     listening = [listening_at("127.0.0.1") for _ in range(2)]
     addresses = [each.getsockname()[:2] for each in listening]
@@ -52,7 +52,7 @@ def pair(source: Manifest, tmp_path: Path) -> Iterator[list[Node]]:
 
 
 def test_a_node_that_is_asked_seldom_is_not_taken_for_lost(pair: list[Node], monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one of ten thousand, all of whom a node cannot ask within the time after which a silent one is lost."""
+    """As one of ten thousand, all of which a node cannot ask within the time after which a silent one is lost."""
     meeting = pair[0].meeting
     assert meeting
     eventually(lambda: meeting.peer(1) is not None)

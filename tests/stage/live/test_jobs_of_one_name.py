@@ -24,7 +24,7 @@ CONTENT = "c" * 32
 def test_a_job_that_fails_does_not_speak_for_another_that_stages_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_last: bool
 ) -> None:
-    """Both have one name, as outside of a scheduler: the other nodes would leave the one that is at work."""
+    """Both have one name, as outside of a scheduler: the other nodes would leave the one that runs."""
     meet_in(tmp_path, monkeypatch)
     at_work = Peer(0, ("127.0.0.1", 9), Owner.current(), False, 0, 1)
     met(CONTENT, 0, 2).tell(at_work)

@@ -122,6 +122,11 @@ def test_calls_are_done_in_part_and_take_long(tmp_path):
     assert simulated(tmp_path, write, fault=("slow", 20)).now > 20 * MS
 
 
+def test_a_slow_disk_takes_as_many_times_as_long_and_no_longer(tmp_path):
+    normal, slow = simulated(tmp_path, write).now, simulated(tmp_path, write, fault=("slow", 1000)).now
+    assert 500 * normal < slow < 2000 * normal
+
+
 def test_times_of_files_are_virtual(tmp_path):
     def look(files: Storage, root: Path) -> None:
         write(files, root)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,24 @@ def test_a_seed_is_the_same_in_every_process() -> None:
     assert digest("0", "2") != digest("0", "3")
 
 
+def test_many_schedules_are_counted_by_fault() -> None:
+    command = [sys.executable, "-m", "tools.simulate", "--seed", "3", "--schedules", "5"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    first, *counts = ran.stdout.splitlines()
+    assert first.startswith("5 schedules of ")
+    assert "a promise broken in 0;" in first
+    sizes = {seed: scenario.sized(seed, 5, 8) for seed in range(3, 8)}
+    steady = Counter(
+        fault.kind
+        for seed, size in sizes.items()
+        for fault in faults.drawn(seed, size, faults.kinds())
+        if fault.at == 0
+    )
+    assert steady
+    found = {line.split(maxsplit=1)[1]: int(line.split()[0]) for line in counts}
+    assert {kind: found[kind] for kind in steady} == dict(steady)
+
+
 def test_faults_are_drawn_and_named() -> None:
     size = scenario.sized(1, 5, 8)
     drawn = [faults.drawn(seed, size, faults.kinds()) for seed in range(400)]
@@ -66,7 +85,12 @@ def test_faults_are_drawn_and_named() -> None:
 
 
 def test_an_unknown_fault_and_a_seed_of_another_version_are_refused() -> None:
-    for arguments, problem in ((["--faults", "flood"], "no faults flood"), (["--version", "0"], "version 0")):
+    one_only = ["--schedules", "2", "--until", "7"]
+    for arguments, problem in (
+        (["--faults", "flood"], "no faults flood"),
+        (["--version", "0"], "version 0"),
+        (one_only, "for one schedule"),
+    ):
         command = [sys.executable, "-m", "tools.simulate", *arguments]
         ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         assert ran.returncode == 2

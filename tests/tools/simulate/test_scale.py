@@ -1,0 +1,53 @@
+"""The three levels of simulation agree: the very engine with a shard as one span, and the plan of `dlio plan`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dlio.stage import simulate
+from dlio.stage.planning.cost import Machine
+from dlio.stage.planning.flows import Sizes
+from tools.simulate import forked, scale
+
+_MACHINE = Machine(4, 10**15, source=100e9, client=100e9, network=25e9, local=2e9)
+
+
+def _engine(job: scale.Job, tmp_path: Path) -> scale.Found:
+    """Returns what the engine does, in a process of its own."""
+    return forked.apart(lambda: scale.simulated(job, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("change", "seed", "shards", "shard_bytes"),
+    [
+        ({}, 1, 104, 256_000_000),
+        ({"source": 1e9}, 1, 104, 256_000_000),
+        ({"network": 5e8}, 1, 208, 32_000_000),  # a span that takes longer than a node has patience proves nothing
+        ({"slow_share": 0.25, "slow_factor": 0.5}, 3, 104, 256_000_000),
+    ],
+    ids=["disks", "source", "links", "stragglers"],
+)
+def test_engine_and_plan_agree_within_a_tenth(
+    change: dict[str, Any], seed: int, shards: int, shard_bytes: int, tmp_path: Path
+) -> None:
+    machine = replace(_MACHINE, **change)
+    job = scale.Job(4, shards, shard_bytes, machine, seed)
+    found = _engine(job, tmp_path)
+    planned = simulate(Sizes.of_one_file_each(np.full(job.shards, job.shard_bytes)), machine, "broadcast", seed=seed)
+    assert found.seconds == pytest.approx(planned.seconds, rel=0.1)
+    assert found.half == pytest.approx(planned.percentiles[50], rel=0.1)
+    assert found.source == 1.0
+    assert found.most_served < 2
+    assert found.seconds < 1.15 * job.bound * (1 / machine.slow_factor if machine.slow_share else 1)
+
+
+def test_a_killed_node_comes_again_and_the_source_is_read_at_most_once_more(tmp_path: Path) -> None:
+    job = scale.Job(4, 52, 256_000_000, replace(_MACHINE, failures=400.0), 1)
+    found = _engine(job, tmp_path)
+    assert found.failures
+    assert 1.0 <= found.source < 2.0

@@ -1,0 +1,203 @@
+"""Staging at scale: python -m tools.simulate.scale --nodes 100 --shards 100 --size 256MB
+
+The very engine stages a data set by broadcast on many nodes, without faults or with some, and what was asked of the
+source, the links, the disks and the meeting folder is counted. A shard is one span. Its bytes, and all rates, are a
+hundred thousandth of what they stand for, and what else is read and sent takes no bandwidth: so the times are those of
+the whole, and memory holds it. A span comes as a whole, so it has to take less time than a node has patience (10 s).
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import resource
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlio.errors import DlioError
+from dlio.io.sizes import parse_size
+from dlio.stage.planning.cost import Machine
+from tools.simulate.chance import Chance
+from tools.simulate.cluster import MEET, SOURCE, Actor, Cluster, Size
+from tools.simulate.disk import Speed
+from tools.simulate.launching import TraceLog
+from tools.simulate.network import Weather
+from tools.simulate.people import Staging
+from tools.simulate.scenario import catch_logs, pieces_of
+from tools.simulate.scheduler import MS, S, Scheduler
+from tools.simulate.storage import NAME, Call
+
+PART = 100_000  #: bytes that a simulated one stands for
+_STEP = 1 * S
+_TOGETHER = 100  # ms, in which all processes start
+_MET = 10 * S  # by then all have come
+_PATIENCE = 4 * 3600 * S
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is staged, and on what.
+
+    Attributes:
+        nodes, shards, shard_bytes: how many, and the bytes of each shard.
+        machine: its rates; `slow_share` and `slow_factor` are stragglers', `failures` are of a node in an hour.
+        seed: chooses stragglers and the nodes that fail.
+    """
+
+    nodes: int
+    shards: int
+    shard_bytes: int
+    machine: Machine
+    seed: int = 1
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the data set."""
+        return self.shards * self.shard_bytes
+
+    @property
+    def bound(self) -> float:
+        """The seconds that nobody can beat: of the source once, and of what a node receives and writes."""
+        machine, others = self.machine, self.num_bytes * (self.nodes - 1) / self.nodes
+        return max(self.num_bytes / machine.source, others / machine.network, self.num_bytes / machine.local)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What came of a job.
+
+    Attributes:
+        source: bytes read from the source, in parts of the set.
+        first: seconds until the slowest node has its first shard.
+        seconds: until the last node has its whole copy.
+        half: until half of the nodes have theirs.
+        most_served: what the node that sends most has sent, over the mean.
+        meeting_opens: files opened in the meeting folder by a node in a minute, once all have met.
+        failures: nodes that were killed.
+        events: of the simulation.
+    """
+
+    source: float
+    first: float
+    seconds: float
+    half: float
+    most_served: float
+    meeting_opens: float
+    failures: int
+    events: int
+
+
+class _Watch:
+    """When each node has its first shard and its last."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._scheduler = cluster.scheduler
+        self.first: dict[str, int] = {}
+        self.last: dict[str, int] = {}
+        cluster.storage.listeners.append(self._called)
+
+    def _called(self, call: Call) -> None:
+        if call.kind == NAME and call.name.endswith(".bin"):
+            self.first.setdefault(call.disk.name, self._scheduler.now)
+            self.last[call.disk.name] = self._scheduler.now
+
+
+def simulated(job: Job, base: Path) -> Found:
+    """Returns what happens; raises DlioError if a node does not end.
+
+    Args:
+        job: what is staged.
+        base: an empty folder.
+    """
+    gc.disable()
+    scheduler, machine = Scheduler(job.seed), job.machine
+    size = Size(job.nodes, (job.shard_bytes // PART,) * job.shards)
+    weather = Weather(bandwidth=int(machine.network) // PART)
+    cluster = Cluster(scheduler, base, size, weather)
+    catch_logs(TraceLog(cluster.world, base))
+    slow = [Chance(job.seed, f"slow {node}").happens(machine.slow_share) for node in range(job.nodes)]
+    for node, is_slow in enumerate(slow):
+        factor = machine.slow_factor if is_slow else 1.0
+        cluster.disks[node].speed = Speed(int(4 * machine.local * factor) // PART, int(machine.local * factor) // PART)
+    cluster.network.flows.least = size.files[0]
+    for disk in cluster.storage.disks.values():
+        disk.counted = size.files[0]
+    cluster.storage.disks[SOURCE].speed = Speed(int(machine.source) // PART)
+    watch = _Watch(cluster)
+    actors = [Actor(cluster, node, 0, "stage", Staging("broadcast")) for node in range(job.nodes)]
+    with cluster.in_place(), pieces_of(size.files[0]):
+        for actor in actors:
+            actor.came = Chance(job.seed, f"came {actor}").below(_TOGETHER) * MS
+            actor.begin()
+        opens, failures = _carried_out(cluster, actors, job)
+    ended = max(watch.last.values())
+    sent = [cluster.network.flows.sent[node] for node in range(job.nodes)]
+    return Found(
+        cluster.source.bytes_read / sum(size.files),
+        max(watch.first.values()) / S,
+        ended / S,
+        sorted(watch.last.values())[(job.nodes - 1) // 2] / S,
+        max(sent) / (sum(sent) / len(sent)) if any(sent) else 0.0,
+        opens[1] / job.nodes * 60 / max(1, (ended - _MET) / S),
+        failures,
+        scheduler.events,
+    )
+
+
+def _carried_out(cluster: Cluster, actors: Sequence[Actor], job: Job) -> tuple[tuple[int, int], int]:
+    """Runs it to the end; returns the files opened in the meeting folder before and after `_MET`, and the failures."""
+    scheduler, chance, failures = cluster.scheduler, Chance(job.seed, "failures"), 0
+    rate, meet, early = job.machine.failures * job.nodes / 3600, cluster.storage.disks[MEET], 0
+    while scheduler.run(scheduler.now + _STEP) and not all(actor.is_done for actor in actors):
+        if scheduler.failed or cluster.oracle.violations:
+            raise DlioError(f"{list(map(str, cluster.oracle.violations))} {[t.error for t in scheduler.failed]}")
+        early = meet.opens if scheduler.now <= _MET else early
+        if chance.happens(rate * _STEP / S) and (living := cluster.living()):
+            failures += 1
+            chance.pick(living).kill()
+        if scheduler.now > _PATIENCE:
+            raise DlioError(f"{sum(not actor.is_done for actor in actors)} nodes have not ended")
+    return (early, meet.opens - early), failures
+
+
+def main() -> int:
+    """Runs a job, and prints what came of it."""
+    parser = argparse.ArgumentParser(prog="python -m tools.simulate.scale", description=__doc__)
+    parser.add_argument("--nodes", type=int, default=100)
+    parser.add_argument("--shards", type=int, default=100)
+    parser.add_argument("--size", type=parse_size, default=256_000_000, help="of a shard")
+    parser.add_argument("--source", type=parse_size, default=100_000_000_000, help="bytes a second of the file system")
+    parser.add_argument("--slow", type=float, default=0.0, help="the share of nodes at half the rates")
+    parser.add_argument("--lost", type=float, default=0.0, help="nodes lost in an hour, of all")
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    machine = Machine(
+        num_nodes=given.nodes, free_bytes=1 << 50, source=given.source, client=25e9, network=25e9, local=2e9,
+        slow_share=given.slow, slow_factor=0.5, failures=given.lost / given.nodes,
+    )  # fmt: skip
+    job = Job(given.nodes, given.shards, given.size, machine, given.seed)
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="dlio-scale-") as base:
+        found = simulated(job, Path(base))
+        print(
+            f"{job.nodes:,} nodes, {job.shards:,} shards of {job.shard_bytes:,} bytes, the bound is {job.bound:.1f} s\n"
+            f"  read from the source:                 {found.source:.3f} of the set\n"
+            f"  first shard of the slowest node:      {found.first:.2f} s\n"
+            f"  whole copy of the last node:          {found.seconds:.1f} s, {found.seconds / job.bound:.3f} of it\n"
+            f"  of half of the nodes:                 {found.half:.1f} s\n"
+            f"  sent by the node that sends most:     {found.most_served:.2f} of the mean\n"
+            f"  opens a node and minute to meet:      {found.meeting_opens:.1f}\n"
+            f"  nodes lost:                           {found.failures}\n"
+            f"  events:                               {found.events:,}"
+        )
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        print(f"took {usage.ru_utime + usage.ru_stime:.0f} s of a processor and {usage.ru_maxrss >> 10:,} MiB")
+        sys.stdout.flush()
+    os._exit(0)  # no `finally` of a simulated process runs
+
+
+if __name__ == "__main__":
+    sys.exit(main())
