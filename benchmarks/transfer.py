@@ -28,7 +28,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from stage import core_seconds, write_dataset
+from stage import write_dataset
 
 from dlio.dataset.manifest import Manifest
 from dlio.io.files import new_hash
@@ -50,6 +50,11 @@ seconds = time.perf_counter() - began
 print(json.dumps({"source": summary.source_bytes, "core": core() - before, "seconds": seconds}))
 """
 Figures = dict[str, float]
+
+
+def core_seconds(who: int) -> float:
+    used = resource.getrusage(who)
+    return used.ru_utime + used.ru_stime
 
 
 def transfer(python: str, source: Manifest, sender: Path, work: Path) -> Figures:

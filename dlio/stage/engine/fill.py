@@ -174,12 +174,12 @@ class Fill:
             self.settled.set()
 
     def _fetch_pieces(self) -> None:
-        for piece, is_urgent in iter(self._take, None):
+        while (taken := self._take()) is not None:
+            piece, is_urgent = taken
             if piece.begin < piece.end:
                 self._bring(piece, is_urgent)
             with self._changed:
-                is_last, more = self._of(piece.number).release(piece, is_urgent=is_urgent)
-                self._changed.notify(more)
+                is_last = self._of(piece.number).release(piece, is_urgent=is_urgent)
             self._waiters.wake(piece.number)
             if is_last:
                 self._finish(piece.number)

@@ -20,7 +20,6 @@ from dlio.stage.protocol.wire import Span
 
 LOOK_SECONDS = 0.25  # between two rounds through the files that are left
 _LEAST_BYTES = 256 << 10  # whole blocks, as every size between
-_MOST_GAP = 6 * MOST_BYTES  # of a file, between pieces that are under way: of these, running_digest.py holds as many
 _SHORT_SECONDS, _LONG_SECONDS = 0.25, 1.0
 
 
@@ -105,8 +104,7 @@ class Pending:
         self._taken = 0
         self._asked: deque[Piece] = deque()
         self._asked_ahead: deque[Piece] = deque()
-        self._ahead: dict[int, deque[Piece]] = {}  # of the files whose turn has come
-        self._has_early = False
+        self._ahead: deque[Piece] = deque()
         self._rest: Iterator[int] = iter(())
         self._order: Sequence[int] = ()
         self._under_way: defaultdict[int, list[Piece]] = defaultdict(list)
@@ -149,19 +147,15 @@ class Pending:
             return piece, False
         return None
 
-    def release(self, piece: Piece, *, is_urgent: bool) -> tuple[bool, int]:
-        """Notes that a piece is not under way any more.
-
-        Returns whether no other one of its file is, and for how many idle threads there may be a piece now.
-        """
+    def release(self, piece: Piece, *, is_urgent: bool) -> bool:
+        """Notes that a piece is not under way any more; returns whether no other one of its file is."""
         self._taken -= 1
         self._in_background -= not is_urgent
         with suppress(ValueError):  # it lacked its name only
             self._under_way[piece.number].remove(piece)
         if not self._under_way[piece.number]:
             del self._under_way[piece.number]
-        had_early, self._has_early = self._has_early, False
-        return not self.has_begun(piece.number), self._threads if had_early else 0
+        return not self.has_begun(piece.number)
 
     def has_begun(self, number: int) -> bool:
         """Returns whether a piece of a file is under way."""
@@ -169,7 +163,7 @@ class Pending:
 
     def leave_for_later(self, number: int) -> None:
         """Goes on with other files: a later round takes up this one."""
-        self._ahead.pop(number, None)
+        self._ahead = deque(piece for piece in self._ahead if piece.number != number)
 
     def _free(self, number: int, spans: Sequence[Span]) -> Iterator[Span]:
         under_way = self._under_way.get(number, ())
@@ -191,10 +185,10 @@ class Pending:
         if (piece := self._next_asked(self._asked_ahead)) is not None:
             return piece
         while True:
-            if (piece := self._next_of_begun(most)) is not None:
-                return piece
+            while self._ahead:
+                if (lacking := self._lacking(self._ahead.popleft(), self._ahead, most)) is not None:
+                    return lacking
             if (number := next(self._rest, None)) is None:
-                self._has_early = bool(self._ahead)
                 self._begin_anew()
                 return None
             failure = self._failures.get(number)
@@ -205,25 +199,9 @@ class Pending:
             except StorageError as error:  # it cannot be made now: a later round tries again
                 self._failures.note(number, error)
                 continue
-            self._ahead[number] = deque(Piece(number, *span) for span in missing)  # cut when their turn comes
-            if not missing and not self.has_begun(number):
+            self._ahead.extend(Piece(number, *span) for span in missing)  # cut when their turn comes
+            if not self._ahead and not self.has_begun(number):
                 return Piece(number, 0, 0)  # it lacks its name only
-
-    def _next_of_begun(self, most: int) -> Piece | None:
-        """Returns the next piece of a file whose turn has come, but none that is early."""
-        for number in list(self._ahead):
-            queue = self._ahead[number]
-            while queue and not self._is_early(queue[0]):
-                if (lacking := self._lacking(queue.popleft(), queue, most)) is not None:
-                    return lacking
-            if not queue:
-                del self._ahead[number]
-        return None
-
-    def _is_early(self, piece: Piece) -> bool:
-        """Returns whether a piece would have to wait for so many before it that it would be read again."""
-        first = min((each.begin for each in self._under_way.get(piece.number, ())), default=piece.begin)
-        return piece.begin - first > _MOST_GAP
 
     def _begin_anew(self) -> None:
         """Goes through the files that are left once more, now and then, since some may have failed."""
@@ -240,7 +218,6 @@ class Pending:
             queue.appendleft(Piece(number, stop, piece.end))
         try:
             lacking = self._store.missing(number, [(piece.begin, stop)], begins=False)
-            lacking = [(max(begin, piece.begin), min(end, stop)) for begin, end in lacking]  # of an absent file all is
         except StorageError as error:
             self._failures.note(number, error)
             return None

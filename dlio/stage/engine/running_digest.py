@@ -18,7 +18,7 @@ from dlio.stage.engine.writing import PAGE_BYTES, is_hole, opened, write_range
 
 _READ_BYTES = 1 << 20  # from the page cache, by several threads at once
 _MOST_GAP = 16 << 20  # bytes that are read again while others wait to add more
-_MOST_HELD = 8  # pieces, of up to `MOST_BYTES` each
+_MOST_HELD = 6  # pieces, of up to `MOST_BYTES` each
 
 _Piece = tuple[memoryview, Callable[[], None]]
 
@@ -72,9 +72,7 @@ class RunningDigest:
         self._is_left = False  # the rest is read when the file is whole
 
     def add(self, begin: int, data: memoryview, release: Callable[[], None] | None = None) -> None:
-        """Adds a piece that was written, whose blocks do not count as present before this returns.
-
-        So of blocks that do, no piece is still to come here.
+        """Adds a piece that was written, whose blocks count as present.
 
         Args:
             begin, data: the piece.
@@ -153,21 +151,14 @@ class Begun:
     is_sparse: bool
     last_bytes: bytes = b""
 
-    def write(self, path: str, begin: int, data: memoryview, release: Callable[[], None] | None) -> None:
-        """Writes a range, digests it, then notes that it is present; raises OSError.
-
-        Args:
-            path, begin, data: the file, and the range.
-            release: as `RunningDigest.add`; without it, the range is written through the page cache.
-        """
-        digest = self.digest  # the file may be found damaged while this is written: then it gets another
+    def write(self, path: str, begin: int, data: memoryview, *, is_cached: bool) -> None:
+        """Writes a range, then notes that it is present; raises OSError."""
         if not (self.is_sparse and is_hole(data)):
             try:
-                write_range(path, begin, data, is_cached=release is None)
+                write_range(path, begin, data, is_cached=is_cached)
             except OSError:
                 self.is_sparse = False  # a part of it may be written
                 raise
+        self.blocks.set(begin, begin + len(data))
         if begin + len(data) == self.blocks.num_bytes:
             self.last_bytes = bytes(data[-PAGE_BYTES:])
-        digest.add(begin, data, release)
-        self.blocks.set(begin, begin + len(data))

@@ -134,8 +134,10 @@ class Store:
                 finally:
                     self._at_once.discard(number)
             elif begun := self._unfinished(number):
-                begun.write(path, begin, data, release)
+                digest = begun.digest  # the file may be whole after this, and be found damaged: then it gets another
+                begun.write(path, begin, data, is_cached=release is None)
                 self._count(len(data))
+                digest.add(begin, data, release)
                 return
         if release:
             release()

@@ -7,20 +7,19 @@ import math
 import os
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dlio.dataset.manifest import File
-from dlio.io import files, world
+from dlio.io import files
 from dlio.stage.copies.access import Access
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import FILES, LiveFolder
 from dlio.stage.engine import fill as filling
 from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.store import Store
-from dlio.stage.engine.writing import MOST_BYTES
 from dlio.stage.protocol.wire import Origin
 from tests.helpers.live import eventually
 from tests.helpers.staging import MiB
@@ -94,49 +93,6 @@ def test_what_another_node_asks_ahead_is_not_held_up_for_ever(tmp_path: Path, mo
     node.join(60)
     assert fill.stop() and not node.is_alive()
     assert _BEFORE <= order.index(_AHEAD) < size // MiB - 1
-
-
-def test_several_threads_fetch_a_file_of_which_nothing_is_here(tmp_path: Path) -> None:
-    together, begun = threading.Barrier(2, timeout=60), list[int]()
-
-    def fetch(number: int, begin: int, target: memoryview, *_: bool) -> Origin:
-        begun.append(begin)
-        together.wait()
-        return Origin.SOURCE
-
-    size = 2 * MOST_BYTES
-    store = _store(tmp_path, [File("a.bin", size, files.digest_bytes(bytes(size)))])
-    fill = Fill(store, fetch, str, is_hurried=True)
-    fill.follow([0])
-    fill.start(2)
-    assert fill.settled.wait(60) and fill.stop()
-    assert store.is_complete and sorted(begun) == [0, MOST_BYTES]
-
-
-def test_no_piece_is_fetched_so_early_that_it_has_to_be_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One piece is slow; all those after it would not fit into memory, and are left until it has come."""
-    read, preadv = list[int](), world.preadv
-
-    def counted(descriptor: int, buffers: Sequence[memoryview], offset: int) -> int:
-        read.append(offset)
-        return preadv(descriptor, buffers, offset)
-
-    def fetch(number: int, begin: int, target: memoryview, *_: bool) -> Origin:
-        if begin == MOST_BYTES:
-            eventually(lambda: fill._pending[0]._has_early)
-        return Origin.SOURCE
-
-    monkeypatch.setattr(world, "preadv", counted)
-    size = 16 * MOST_BYTES
-    fill = Fill(
-        store := _store(tmp_path, [File("a.bin", size, files.digest_bytes(bytes(size)))]), fetch, str, is_hurried=True
-    )
-    fill.follow([0])
-    fill.start(3)
-    assert fill.settled.wait(60) and fill.stop()
-    assert store.is_complete and not read
 
 
 def test_what_failed_its_checksum_is_fetched_again_and_from_the_source(tmp_path: Path) -> None:

@@ -36,8 +36,8 @@ class Arriving:
         with self.path.open("r+b") as file:
             file.seek(begin)
             file.write(data)
-        self.digest.add(begin, data, partial(self.released.append, begin) if may_be_held else None)
         self._blocks.set(begin, begin + len(data))
+        self.digest.add(begin, data, partial(self.released.append, begin) if may_be_held else None)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
