@@ -71,7 +71,7 @@ class Fill:
         self._finishing, self._origins = set[int](), dict[int, Origin]()
         self._progress, self._latest_progress = dict[int, float](), 0.0
         self._buffers, self._threads = Buffers(), list[world.Thread]()
-        self._stopped, self._is_watched, self._ends_at = False, False, float("inf")
+        self._stopped, self._ends_at = False, float("inf")
 
     def start(self, threads: int = 0) -> None:
         """Starts threads of each kind, or as many as the system allows; raises MissingError if that is none."""
@@ -293,8 +293,5 @@ class Fill:
                 for pending in self._pending:
                     if taken := pending.take():
                         self._progress[taken[0].number] = world.monotonic()
-                        self._changed.notify()  # there may be more
                         return taken
-                watches, self._is_watched = not self._is_watched, True  # one looks for work that nobody announces
-                self._changed.wait((_IDLE_SECONDS if self._store.is_complete else LOOK_SECONDS) if watches else None)
-                self._is_watched = self._is_watched and not watches
+                self._changed.wait(_IDLE_SECONDS if self._store.is_complete else LOOK_SECONDS)

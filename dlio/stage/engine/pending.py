@@ -240,7 +240,10 @@ class Pending:
             queue.appendleft(Piece(number, stop, piece.end))
         try:
             lacking = self._store.missing(number, [(piece.begin, stop)], begins=False)
-            lacking = [(max(begin, piece.begin), min(end, stop)) for begin, end in lacking]  # of an absent file all is
+            if not self._store.is_small(number):  # else it comes as a whole, of however many bytes a piece is
+                lacking = [
+                    (max(begin, piece.begin), min(end, stop)) for begin, end in lacking
+                ]  # all is, if it is absent
         except StorageError as error:
             self._failures.note(number, error)
             return None

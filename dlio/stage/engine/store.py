@@ -104,7 +104,7 @@ class Store:
             FullError: there is no room for the file.
             StorageError: the file cannot be made.
         """
-        if self._is_small(number):
+        if self.is_small(number):
             return [] if self.is_whole(number) else [(0, self.listed[number].num_bytes)]
         if begun := self._unfinished(number, begins=begins):
             return begun.blocks.missing_of(spans)
@@ -126,7 +126,7 @@ class Store:
         with files.storage_errors("write", path), trace.span("write copy", "stage", self.listed[number].name):
             if self.listed[number].name in self._groups:
                 self._write_group(number, data)
-            elif self._is_small(number):
+            elif self.is_small(number):
                 self._write_whole(number, path, data)
             elif self._comes_at_once(number, begin, data):
                 try:
@@ -168,7 +168,7 @@ class Store:
         file = self.listed[number]
         self.learned.check(file, files.digest_bytes(data, self._algorithm(number)), lambda: self._source_name(number))
         access = self._access(file)
-        writing.write_whole(path, file, data, self._create, access, reads_end=not self._is_small(number))
+        writing.write_whole(path, file, data, self._create, access, reads_end=not self.is_small(number))
         self._name(number, path)
         self._count(file.num_bytes)
 
@@ -180,7 +180,7 @@ class Store:
 
     def clear(self, number: int, spans: Sequence[Span]) -> None:
         """Notes that spans are not there, unless the file is finished, and so verified; raises StorageError."""
-        if not self._is_small(number) and (begun := self._unfinished(number, begins=False)):
+        if not self.is_small(number) and (begun := self._unfinished(number, begins=False)):
             begun.is_sparse = False
             begun.digest.end()
             begun.digest = RunningDigest(self._path(number), begun.blocks, self._algorithm(number), self._held)
@@ -190,14 +190,14 @@ class Store:
 
     def is_whole(self, number: int) -> bool:
         """Returns whether all bytes of a file are present."""
-        if self._is_small(number):
+        if self.is_small(number):
             return number in self._finished or not self.listed[number].num_bytes
         begun = self._unfinished(number, begins=False)
         return begun.blocks.is_whole if begun else number in self._finished
 
     def finish(self, number: int) -> None:
         """Compares the digest of a whole file, and gives it its final name; raises DigestError, StorageError."""
-        if self._is_small(number):
+        if self.is_small(number):
             self.write(number, 0, memoryview(b""))
         elif begun := self._unfinished(number):
             file, path = self.listed[number], self._path(number)
@@ -258,7 +258,8 @@ class Store:
     def _bits(self, number: int) -> Path:
         return self._files / CONTROL / self.listed[number].name
 
-    def _is_small(self, number: int) -> bool:
+    def is_small(self, number: int) -> bool:
+        """Returns whether a file comes as a whole, or not at all."""
         file = self.listed[number]
         return file.num_bytes <= SMALL_BYTES or file.name in self._groups
 
