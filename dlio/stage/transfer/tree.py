@@ -35,7 +35,7 @@ def anything(given: str | PathLike[str] | Manifest | StagingSource) -> StagingSo
     if isinstance(given, str | PathLike) and not names_url(given):
         path = _absolute(Path(given))
         with files.storage_errors("look at", path):
-            if not _is_dataset(path):
+            if not (path / NAME).exists() and not _is_dataset(path):
                 if path.exists():
                     return TreeFolder(path)
                 problem = "is a link to what does not exist" if path.is_symlink() else "does not exist"

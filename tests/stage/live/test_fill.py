@@ -184,7 +184,7 @@ def test_nothing_is_written_into_a_file_that_gets_its_name(tmp_path: Path, monke
         return Origin.SOURCE
 
     def held_up(source: Path, final: Path, **folders: int | None) -> None:
-        if final == _live(tmp_path).staged.path / "a.bin":
+        if Path(final) == _live(tmp_path).staged.path / "a.bin":
             names.set()
             may_name.wait(60)
         replace(source, final, **folders)
