@@ -118,7 +118,9 @@ def test_a_source_that_flips_bits_spares_the_manifest(tmp_path: Path) -> None:
     pytest.importorskip("mfusepy")
     from tools.chaos.failing_source import FailingSource
 
-    options = argparse.Namespace(folder=tmp_path, fail="", counts=None, most=None, latency_ms=0, bandwidth=0)
+    options = argparse.Namespace(
+        folder=tmp_path, fail="", counts=None, most=None, lists=None, latency_ms=0, bandwidth=0
+    )
     source, fault = FailingSource(options, tmp_path / "fault", 1), tmp_path / "fault"
     for name, num_flipped in (("shard-0", 1), (NAME, 0)):
         (tmp_path / name).write_bytes(bytes(100))
