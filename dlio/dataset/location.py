@@ -10,6 +10,7 @@ from os import PathLike
 from pathlib import Path
 
 from dlio.errors import UsageError
+from dlio.io import files
 from dlio.urls import REMOTE, is_url
 
 NAME = "manifest.jsonl"
@@ -61,8 +62,7 @@ def folder_of(path: Path) -> Path:
 def has_foreign_manifest(folder: Path) -> bool:
     """Returns whether a folder has a `manifest.jsonl` that is not dlio's: it begins with JSON of another kind."""
     try:
-        with (folder / NAME).open("rb") as file:
-            head = json.loads(file.readline(_MOST_HEAD_BYTES))
+        head = json.loads(files.read_regular(folder / NAME, _MOST_HEAD_BYTES).partition(b"\n")[0])
     except (OSError, ValueError, RecursionError):  # a damaged one of dlio's may be no JSON
         return False
     return not isinstance(head, dict) or "dlio" not in head

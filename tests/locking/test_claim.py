@@ -235,15 +235,20 @@ def test_only_numbers_as_dlio_writes_them_are_claims(tmp_path: Path) -> None:
     assert found and found.number == 1, "an odd name hides no claim"
 
 
+def is_renewed(claim: Path) -> None:
+    """Makes a claim an old one, and waits until it is renewed."""
+    os.utime(claim, (1, 1))
+    deadline = time.monotonic() + 30
+    while claim.stat().st_mtime == 1:
+        assert time.monotonic() < deadline, "nobody renews it"
+        time.sleep(0.005)
+
+
 def test_a_claim_is_renewed_while_its_owner_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(liveness, "BEAT_SECONDS", 0.001)
     with claimed(tmp_path / "claims", lambda: False) as mine:
         assert mine
-        os.utime(tmp_path / "claims/1", (1, 1))
-        deadline = time.monotonic() + 30
-        while (tmp_path / "claims/1").stat().st_mtime == 1:
-            assert time.monotonic() < deadline, "nobody renews it"
-            time.sleep(0.005)
+        is_renewed(tmp_path / "claims/1")
 
 
 def test_a_claim_is_renewed_after_a_failure_that_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,11 +263,7 @@ def test_a_claim_is_renewed_after_a_failure_that_passes(tmp_path: Path, monkeypa
     monkeypatch.setattr(OpenFolder, "touch", failing)
     with claimed(tmp_path / "claims", lambda: False) as mine:
         assert mine
-        os.utime(tmp_path / "claims/1", (1, 1))
-        deadline = time.monotonic() + 30
-        while (tmp_path / "claims/1").stat().st_mtime == 1:
-            assert time.monotonic() < deadline, "nobody renews it"
-            time.sleep(0.005)
+        is_renewed(tmp_path / "claims/1")
 
 
 def test_a_stale_handle_while_another_works_is_an_error_of_storage(

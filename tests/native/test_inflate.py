@@ -20,11 +20,19 @@ def test_content_is_that_of_zlib_up_to_the_limit(content, level, limit):
     assert found == (content if len(content) <= limit else None)
 
 
+def _by_zlib(stream: bytearray) -> bytes | None:
+    try:
+        return zlib.decompress(stream)
+    except zlib.error:
+        return None
+
+
 @given(st.data())
 def test_a_damaged_stream_gives_nothing(data):
+    """But for a flip of a bit that only fills a byte: zlib has the right bytes then, too."""
     stream = bytearray(zlib.compress(np.random.default_rng(0).bytes(200) * 3))
     stream[data.draw(st.integers(2, len(stream) - 1))] ^= data.draw(st.integers(1, 255))
-    assert native.inflate(stream, 600) is None
+    assert native.inflate(stream, 600) == _by_zlib(stream)
     assert native.inflate(stream[: data.draw(st.integers(0, len(stream) - 1))], 600) is None
 
 

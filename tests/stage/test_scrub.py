@@ -130,7 +130,7 @@ def test_a_missing_source_is_reported_and_the_next_copy_repaired(tmp_path: Path)
         flip(dlio.stage(source, tmp_path / "local").root / "shard-00000.bin")
     sources[0].root.rename(tmp_path / "away")
     found = {Path(copy.path).name: copy for copy in scrub(tmp_path / "local", mend=True)}
-    assert f"{sources[0].root / NAME} does not exist" in found[sources[0].content_id].problem
+    assert f"{sources[0].root} does not exist: give a data set" in found[sources[0].content_id].problem
     assert found[sources[1].content_id].is_whole
 
 

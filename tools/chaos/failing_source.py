@@ -57,8 +57,14 @@ def _flipped(data: bytes, bit: int) -> bytes:
 if __name__ == "__main__":
     folder, mount, fault, seed, latency, bandwidth = sys.argv[1:]
     given = argparse.Namespace(
-        folder=folder, fail="", counts=None, most=None, latency_ms=float(latency), bandwidth=float(bandwidth)
-    )  # fmt: skip
+        folder=folder,
+        fail="",
+        counts=None,
+        most=None,
+        lists=None,
+        latency_ms=float(latency),
+        bandwidth=float(bandwidth),
+    )
     mfusepy.FUSE(
         FailingSource(given, Path(fault), int(seed)), mount, foreground=True, raw_fi=True, ro=True, allow_other=True
     )

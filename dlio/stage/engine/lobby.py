@@ -7,7 +7,7 @@ of the host with the most. So whoever floods an agent displaces its own connecti
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Generic, Protocol, TypeVar
@@ -53,6 +53,16 @@ class Listener(Protocol):
 
     def close(self) -> None:
         """Stops listening."""
+
+
+L = TypeVar("L", bound=Listener)
+
+
+def ended_by(stack: ExitStack, listener: L) -> L:
+    """Returns a listener that a stack closes at its end, with the socket, which else the lobby's thread closes."""
+    stack.callback(listener.listening.close)
+    stack.callback(listener.close)
+    return listener
 
 
 class Waiting(Generic[Entry]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from dlio.cluster.liveness import Signs
@@ -18,6 +18,7 @@ from dlio.stage.copies.live_folder import AgentRecord, LiveFolder
 from dlio.stage.copies.small_files import lacking
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
+from dlio.stage.engine.lobby import ended_by
 from dlio.stage.engine.relay import Relay
 from dlio.stage.engine.server import Server
 from dlio.stage.engine.store import Store
@@ -103,8 +104,8 @@ class Node:
         self._lock = world.lock()
         self._signs = Signs()
         with ExitStack() as listening:  # an address at which nobody answers would hold up the others
-            self._unix = None if folder.share else listening.enter_context(closing(UnixListener(self._live)))
-            self._tcp = listening.enter_context(closing(self.meeting.listener(content))) if self.meeting else None
+            self._unix = None if folder.share else ended_by(listening, UnixListener(self._live))
+            self._tcp = ended_by(listening, self.meeting.listener(content)) if self.meeting else None
             listeners = [listener for listener in (self._unix, self._tcp) if listener]
             self.server = Server(listeners, self.store, self.fill, self._relay, self)
             listening.pop_all()
