@@ -26,7 +26,7 @@ from dlio.stage.engine.writing import Create
 from dlio.stage.job import Job, all_files
 from dlio.stage.meeting.agreeing import agree
 from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
-from dlio.stage.meeting.meeting import MOST_TEXT, Meeting, Peer
+from dlio.stage.meeting.meeting import Meeting, Peer, shortened
 from dlio.stage.planning.plan import Plan
 from dlio.stage.protocol.connection import is_node, node_of
 from dlio.stage.protocol.unix import UnixListener
@@ -160,7 +160,7 @@ class Node:
         rate, is_complete = round(self.store.written_bytes / max(seconds, 1e-9)), self.store.is_complete
         return Peer(
             self.plan.node, self.address, Owner.current(), is_complete and self._has_agreed, done, self.store.num_bytes,
-            rate, self.fill.problem[:MOST_TEXT], self._had,
+            rate, shortened(self.fill.problem), self._had,
         )  # fmt: skip
 
     def asked_by(self, client: bytes, *, has_all: bool) -> Peer:

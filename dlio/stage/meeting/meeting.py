@@ -21,9 +21,16 @@ from dlio.stage.protocol.tcp import TcpListener
 
 JOIN_SECONDS = 5.0  # after which a node that has not come is taken for lost, until it comes
 LATE_SECONDS = 60.0  # so long its part is left to it where nobody waits: a thousand nodes start in that time
-MOST_TEXT = 200  # characters of what failed
+MOST_TEXT, _HEAD = 200, 60  # characters of what failed, and of its beginning if it is longer
 _FRESH_SECONDS = 1.0  # a record is looked at again after so long
 _SOON_SECONDS = 0.1  # between two looks for a node that has not come yet, or that alone is awaited
+
+
+def shortened(problem: str) -> str:
+    """Returns what failed in at most 200 characters, without its middle: paths are long, and the reason comes last."""
+    if len(problem) <= MOST_TEXT:
+        return problem
+    return f"{problem[:_HEAD]}...{problem[_HEAD + 3 - MOST_TEXT :]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +86,7 @@ class Peer:
         staged, total, rate, had = (_number(record[name]) for name in ("staged", "total", "rate", "had"))
         return cls(
             node, address, Owner.from_json(record["owner"]), bool(record["is_complete"]), staged, total, rate,
-            str(record["waiting_for"])[:MOST_TEXT], had, bool(record["has_left"]),
+            shortened(str(record["waiting_for"])), had, bool(record["has_left"]),
         )  # fmt: skip
 
     @property
@@ -170,7 +177,7 @@ class Meeting:
 
     def word(self, lacks: int = 0, why: str = "") -> Peer:
         """Returns the last word of a node at which nobody listens: the bytes that it lacks, and why."""
-        return Peer(self.node, ("", 0), Owner.current(), not lacks, 0, lacks, waiting_for=why[:MOST_TEXT])
+        return Peer(self.node, ("", 0), Owner.current(), not lacks, 0, lacks, waiting_for=shortened(why))
 
     def leave(self, last: Peer | None = None) -> None:
         """Ends this node's part, once; nothing else may be called afterwards."""

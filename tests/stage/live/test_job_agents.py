@@ -23,7 +23,7 @@ from dlio.stage.client.start import ensure_agent
 from dlio.stage.client.status import status_from
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import AgentRecord, LiveFolder
-from dlio.stage.meeting.meeting import MOST_TEXT, Peer
+from dlio.stage.meeting.meeting import MOST_TEXT, Peer, shortened
 from dlio.stage.protocol import wire
 from dlio.stage.protocol.unix import UnixListener
 from tests.helpers.live import client_of, eventually, is_complete, open_to_nodes, task, working
@@ -119,3 +119,12 @@ def test_what_a_hundred_nodes_complain_of_is_cut_between_nodes(
         shown = client.stat()["nodes"]
     assert [each["node"] for each in shown] == list(range(len(shown))) and 30 < len(shown) < 100
     assert shown[-1]["waiting_for"] == text
+
+
+def test_a_long_problem_keeps_its_beginning_and_its_reason() -> None:
+    problem = f"cannot create /{'folder/' * 60}shard-00000.bin: No space left on device"
+    cut = shortened(problem)
+    assert (
+        len(cut) == MOST_TEXT and cut.startswith("cannot create /folder/") and cut.endswith("No space left on device")
+    )
+    assert shortened("No space left on device") == "No space left on device"
