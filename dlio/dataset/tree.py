@@ -29,6 +29,7 @@ from dlio.dataset.schema import Schema
 from dlio.dataset.shard import MAX_COUNT, Count, File, Shard
 from dlio.errors import ManifestError
 from dlio.io import files, limits
+from dlio.io.sizes import format_date
 
 LEAST_LINE = 24  # bytes, of an entry
 _VERSION = 1
@@ -153,6 +154,11 @@ def differing(manifest: Manifest, root: Path) -> Iterator[tuple[str, str]]:
             yield entry.path, problem
 
 
+def num_files(manifest: Manifest) -> int:
+    """Returns the number of files of what was staged; links, folders and the list of all do not count."""
+    return sum(len(shard.files) for shard in manifest.shards[1:])
+
+
 def added(manifest: Manifest, root: Path) -> list[str]:
     """Returns the paths below a folder of what lies in a copy and is not in its list; of a new folder only its own.
 
@@ -180,10 +186,9 @@ def _problem(path: str, entry: Entry) -> str:
     if entry.kind == "link":
         return "" if target == entry.target else f"expected a link to {entry.target!r}, found {target or 'no link'!r}"
     if entry.kind == "folder" and not stat.S_ISDIR(mode):
-        return "expected a folder"
+        return "expected a folder, found none"
     if entry.kind == "file" and abs(status.st_mtime_ns - entry.time) >= _TIME_NS:
-        found = f"{entry.time / 1e9:.3f} s since 1970, found {status.st_mtime_ns / 1e9:.3f}"
-        return f"expected its last change at {found}"
+        return f"was changed at {format_date(status.st_mtime_ns)}, expected {format_date(entry.time)}"
     if stat.S_IMODE(mode) & 0o707 != entry.mode & 0o707:  # the group's bits may have been dropped
         return f"expected the mode {entry.mode:o}, found {stat.S_IMODE(mode):o}"
     return ""

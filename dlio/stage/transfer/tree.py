@@ -197,7 +197,7 @@ def _entry(around: str, name: str, status: os.stat_result) -> Entry:
             name, mode, time=status.st_mtime_ns, group=status.st_gid, num_bytes=status.st_size, target=target
         )
     except ValueError:
-        kind = next((words for is_one, words in _KINDS if is_one(mode)), "of an unknown kind")
+        kind = next((known for is_one, known in _KINDS if is_one(mode)), "of an unknown kind")
         advice = "only files, folders and links are staged: remove it, or stage what lies next to it"
         raise UsageError(f"{path} is {kind}: {advice}") from None
 
