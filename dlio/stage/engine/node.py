@@ -156,8 +156,9 @@ class Node:
 
     def peer(self) -> Peer:
         """Returns this node's record for the other nodes, for `dlio stage --status` and for its bar."""
-        done, seconds = max(self.store.present_bytes, self._had), world.monotonic() - self._began
-        rate, is_complete = round(self.store.written_bytes / max(seconds, 1e-9)), self.store.is_complete
+        done, is_complete = max(self.store.present_bytes, self._had), self.store.is_complete
+        seconds = (self.fill.latest if is_complete else world.monotonic()) - self._began
+        rate = round(self.store.written_bytes / max(seconds, 1e-9))
         return Peer(
             self.plan.node, self.address, Owner.current(), is_complete and self._has_agreed, done, self.store.num_bytes,
             rate, shortened(self.fill.problem), self._had,
