@@ -13,7 +13,7 @@ from tools.site.reference import reference_pages
 from tools.site.tested import PAGE, figures
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = (".", "docs", "docs/*", ".github", "tools/*", "benchmarks")
+FOLDERS = (".", "docs", "docs/*", "docs/*/*", ".github", "tools/*", "benchmarks")
 DOCUMENTS = [path for folder in FOLDERS for path in ROOT.glob(f"{folder}/*.md")]
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 NAMED = re.compile(r"`(?:python )?((?:dlio|tests|tools|benchmarks|docs)/[\w./*-]*)`")
