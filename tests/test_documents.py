@@ -59,6 +59,13 @@ def test_the_figures_of_how_dlio_is_tested_are_the_codes() -> None:
     assert stated == pytest.approx(figures(), rel=0.05), "run python -m tools.site.tested"
 
 
+def test_every_entry_of_the_comparison_names_its_source() -> None:
+    tables = (ROOT / "docs" / "compare.md").read_text().partition("## When not")[0]
+    rows = [line.strip("| ").split(" | ") for line in tables.splitlines() if line.startswith("| ")]
+    entries = [cell for row in rows if row[0] != "tool" for cell in row[1:]]
+    assert len(entries) > 90 and [cell for cell in entries if "](" not in cell] == []
+
+
 def test_every_page_is_in_the_navigation() -> None:
     named = set(re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
     assert {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")} <= named
