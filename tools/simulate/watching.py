@@ -38,7 +38,7 @@ class Watching:
         self._buffers: defaultdict[Process | None, int] = defaultdict(int)
         self._came: dict[tuple[Process | None, int], int] = {}
         self._urgent: dict[Task | None, bool] = {}
-        self._silent: dict[tuple[Process | None, world.Address], int] = {}
+        self._silent: dict[tuple[Process | None, world.Address], tuple[int, int]] = {}  # the latest attempt: from, to
         self.sent_bytes: defaultdict[int, int] = defaultdict(int)  #: by each node to others
 
     @contextmanager
@@ -123,14 +123,17 @@ class Watching:
     def _connecting(self, connect: Callable[..., Any]) -> Callable[..., Any]:
         def watched(address: world.Address, *arguments: Any) -> Any:
             key, is_urgent = (self._process, address), self._urgent.get(self._scheduler.current, False)
-            silent = self._scheduler.now - self._silent.get(key, -_AVOIDED)
-            if is_urgent and _AT_ONCE < silent < _AVOIDED:
-                self._oracle.broken("left-alone", f"{self._process} tries {address[0]} again after {silent / S:.3f} s")
+            tried, failed = self._silent.get(key, (-_AVOIDED, -_AVOIDED))
+            now = self._scheduler.now  # another thread may have found out earlier, while this one tried
+            if is_urgent and failed + _AT_ONCE < now < tried + _AVOIDED:
+                self._oracle.broken(
+                    "left-alone", f"{self._process} tries {address[0]} again after {(now - failed) / S:.3f} s"
+                )
             try:
                 return connect(address, *arguments)
             except TimeoutError:
                 if is_urgent:
-                    self._silent[key] = self._scheduler.now
+                    self._silent[key] = now, self._scheduler.now
                 raise
 
         return watched
