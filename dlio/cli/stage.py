@@ -45,10 +45,9 @@ def add_verbs(verbs: Verbs) -> None:
             "stage env.sqsh /local",
             "stage packed --background",
             "stage packed /lustre/scratch --strategy stripe --stripe-count 8",
-            page="start.md",
         )
     )
-    _clean_options(add_verb(verbs, clean, "clean", "clean /local --job 4711 --deadline 30", page="start.md"))
+    _clean_options(add_verb(verbs, clean, "clean", "clean /local --job 4711 --deadline 30"))
 
 
 def _stage_options(verb: argparse.ArgumentParser) -> None:
