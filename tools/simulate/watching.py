@@ -126,7 +126,8 @@ class Watching:
             tried, failed = self._silent.get(key, (-_AVOIDED, -_AVOIDED))
             now = self._scheduler.now  # another thread may have found out earlier, while this one tried
             if is_urgent and failed + _AT_ONCE < now < tried + _AVOIDED:
-                self._oracle.broken("left-alone", f"{self._process} tries {address[0]} again after {(now - failed) / S:.3f} s")
+                after = f"after {(now - failed) / S:.3f} s"
+                self._oracle.broken("left-alone", f"{self._process} tries {address[0]} again {after}")
             try:
                 return connect(address, *arguments)
             except TimeoutError:
