@@ -105,14 +105,14 @@ def info(args: argparse.Namespace) -> int:
     if not args.json:
         report |= _shown_stats(report.pop("stats", {}))
         for name in ("sample_bytes", "shard_bytes"):
-            report[name.replace("bytes", "sizes")] = _spread(report.pop(name))
+            report[name.replace("bytes", "sizes")] = _percentiles(report.pop(name))
         for name in ("crop_ready", "decode_ready"):
             if not any(report[name].values()):
                 del report[name]
         counts = report.pop("class_counts")
         shown = [(unmistakable(name), counts.get(name)) for name in report.pop("class_names") or counts]
-        words = [name if number is None else f"{name}: {number}" for name, number in shown]
-        report |= {"samples_a_class": _some(words)} if words else {}
+        entries = [name if number is None else f"{name}: {number}" for name, number in shown]
+        report |= {"samples_a_class": _some(entries)} if entries else {}
     return print_report(args, report)
 
 
@@ -144,9 +144,9 @@ def _print_for_hub(args: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _some(words: list[str]) -> str:
-    hidden = [f"and {len(words) - SHOWN_CLASSES} more"] if len(words) > SHOWN_CLASSES else []
-    return ", ".join(words[:SHOWN_CLASSES] + hidden)
+def _some(entries: list[str]) -> str:
+    hidden = [f"and {len(entries) - SHOWN_CLASSES} more"] if len(entries) > SHOWN_CLASSES else []
+    return ", ".join(entries[:SHOWN_CLASSES] + hidden)
 
 
 def _shown_stats(stats: dict[str, Any]) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def _shown_stats(stats: dict[str, Any]) -> dict[str, Any]:
     return stats | channels | {"class_weights": _some(weights)}
 
 
-def _spread(sizes: dict[str, int]) -> dict[str, str] | str:
+def _percentiles(sizes: dict[str, int]) -> dict[str, str] | str:
     """Returns percentiles of sizes as text; one size if all are equal."""
     if len(set(sizes.values())) == 1:
         return f"{format_size(sizes['100%'])} each"

@@ -1,14 +1,15 @@
 """A folder that all nodes see, in which they meet: made, held open, and removed, in a place that users may share.
 
-    $DLIO_MEET/dlio-meet-<user id>/<job>-<content id>/     by default below ~/.local/state/dlio
+    $DLIO_MEET/dlio-meet-<user id>/<job>-<content id>/     by default below ~/.local/state/dlio; <job>.<hex>-... below
         token                          of the job; the first that writes it wins
         node-<rank>of<nodes>.json      where a node listens, how far it is; its modification time is a sign of life
         rank-<rank>of<size>.json       the machine of a process, if the launcher does not number the nodes
 
 Outside a scheduler a job is named after what its launcher gives. Two jobs that still have one name do not meet if they
-have other numbers of nodes; else the second `dlio stage` is refused. Nobody else can replace $DLIO_MEET, or it is not
-used. What lies below is reached by descriptor, follows no link, and is this user's alone: so nothing is written or
-removed elsewhere, even if the modes of these folders change later.
+have other numbers of nodes. Else the one whose node finds its place taken meets in a folder that is also named after
+its DEST; of two that come in the same moment, the first to notice it is refused. Nobody else can replace $DLIO_MEET, or
+it is not used. What lies below is reached by descriptor, follows no link, and is this user's alone: so nothing is
+written or removed elsewhere, even if the modes of these folders change later.
 """
 
 from __future__ import annotations
@@ -24,8 +25,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from dlio.cluster import liveness
-from dlio.errors import LauncherError, StorageError, UsageError
+from dlio.errors import StorageError, UsageError
 from dlio.io import files, world
 from dlio.io.ground import check_ground
 from dlio.io.open_folder import OpenFolder
@@ -37,7 +37,7 @@ from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener
 MEET, TOKEN, SHOWN = "DLIO_MEET", "token", ".shown"
 _MEETINGS = "dlio-meet"  # with the user's id, below a folder that may be shared with other users
 _CONTENT = 32  # characters of a content id
-_POLL_SECONDS, _FORGOTTEN_SECONDS, _SILENT_SECONDS = 0.05, 7 * 86400, 3600  # the latter: an agent on another machine
+_FORGOTTEN_SECONDS, _SILENT_SECONDS = 7 * 86400, 3600  # the latter: an agent on another machine
 _NODE, _RANK = (re.compile(rf"{each}-([0-9]+)of([0-9]+)\.json") for each in ("node", "rank"))
 # An unfinished file, or a record of before the number of nodes was in its name.
 _OTHER = re.compile(rf"\.({TOKEN}|(node|rank)-[0-9]+of[0-9]+\.json)\.[0-9a-f]+|node-[0-9]+\.json")
@@ -53,50 +53,63 @@ class MeetingFolder:
         node: this node's rank.
         num_nodes: of the job; or its processes, if each is told of.
         all_come: whether the folder stays until all have come; else it is removed with the last that is present.
-        is_alone: whether a living process with this node's rank is of another job: no agent of this one.
+        dest: where the job stages to, if another one may have its name; None if all of this name are one job.
+
+    Attributes:
+        folder: held open.
     """
 
     is_joined_by_others = True
 
-    def __init__(self, path: Path, node: int, num_nodes: int, *, all_come: bool = True, is_alone: bool = False) -> None:
-        self.path, self._node, self._num_nodes, self._all_come = path, node, num_nodes, all_come
+    def __init__(
+        self, path: Path, node: int, num_nodes: int, *, all_come: bool = True, dest: Path | None = None
+    ) -> None:
+        self._node, self._num_nodes, self._all_come, self._dest = node, num_nodes, all_come, dest
         self._name, self._own = f"node-%dof{num_nodes}.json", f"node-{node}of{num_nodes}.json"
-        self._is_alone, self._left = is_alone, set[int]()
+        self._left = set[int]()
         self._came = 0  # when this node first told something, by the file system's clock
-        self._folder = open_meeting(self.path)
         self._coming = f".{TOKEN}.{world.random_bytes(8).hex()}"
-        self._close = weakref.finalize(self, _close, self._folder, self._coming, all_come)
+        self._enter(path)
+
+    def _enter(self, path: Path) -> None:
+        self.path, self.folder = path, open_meeting(path)
+        self._close = weakref.finalize(self, _close, self.folder, self._coming, self._all_come)
         self.token = self._token()
 
     def _token(self) -> bytes:
         """Returns the job's token, made if this node is the first; its draft says that this node is coming."""
         path = self.path / TOKEN
         with files.storage_errors("write", path):
-            self._folder.write_new(self._coming, world.random_bytes(TOKEN_BYTES), 0o600)
+            self.folder.write_new(self._coming, world.random_bytes(TOKEN_BYTES), 0o600)
             with suppress(FileExistsError):
-                self._folder.link(self._coming, TOKEN)
-            data, status = self._folder.read(TOKEN)
+                self.folder.link(self._coming, TOKEN)
+            data, status = self.folder.read(TOKEN)
         if status.st_uid != os.geteuid() or status.st_mode & 0o077 or len(data) != TOKEN_BYTES:
             raise StorageError(f"{path} holds no token that only you may read: remove {self.path}")
         return data
 
     def listener(self, content: str) -> TcpListener:
-        """Returns where this node listens; see `Place`."""
+        """Returns where this node listens; see `Place`. Goes to another folder if another job's node is in this one."""
+        if self._dest and self._is_of_another():
+            self._close()
+            job, _, content = self.path.name.rpartition("-")
+            dest = files.digest_bytes(bytes(self._dest)).partition(":")[2]
+            self._enter(self.path.with_name(f"{job}.{dest}-{content}"))
         return TcpListener(world.address(), self.token, content)
 
     def tell(self, peer: Peer) -> None:
         """Writes this node's file; see `Place`. Raises UsageError if it is another job's."""
-        if self._is_alone and self._is_of_another():
+        if self._dest and self._is_of_another():
             raise UsageError(
                 f"another job stages the same on node {self._node} of {self._num_nodes}, and both meet in "
                 f"{self.path}: wait until it has ended, or name another folder for this one in {MEET}"
             )
         with files.storage_errors("write", self.path):
-            self._folder.publish(self._own, json.dumps(peer.to_json()).encode())
+            self.folder.publish(self._own, json.dumps(peer.to_json()).encode())
             if not self._came:
-                self._came = self._folder.read(self._own)[1].st_mtime_ns
+                self._came = self.folder.read(self._own)[1].st_mtime_ns
                 with suppress(FileNotFoundError):
-                    self._folder.unlink(self._coming)
+                    self.folder.unlink(self._coming)
 
     def look(self, node: int) -> tuple[Peer, object] | None:
         """Returns what a node's file says, and when it was written; see `Place`."""
@@ -112,7 +125,7 @@ class MeetingFolder:
 
     def _record(self, node: int) -> tuple[Peer, int] | None:
         with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-            data, status = self._folder.read(self._name % node)
+            data, status = self.folder.read(self._name % node)
             peer = Peer.from_json(node, json.loads(data))
             return (peer, status.st_mtime_ns) if status.st_uid == os.geteuid() else None
         return None
@@ -127,53 +140,27 @@ class MeetingFolder:
     def nodes(self) -> list[int]:
         """Returns the ranks of this job's nodes that have a file here; raises StorageError."""
         with files.storage_errors("read", self.path):
-            names = self._folder.names()
+            names = self.folder.names()
         return sorted(int(each[1]) for each in map(_NODE.fullmatch, names) if each and int(each[2]) == self._num_nodes)
 
     def leave(self, last: Peer | None) -> None:
         """Leaves a last word for nodes that come late, or nothing; removes the folder if all have left; see `Place`."""
         with suppress(OSError):
             with suppress(FileNotFoundError):
-                self._folder.unlink(self._coming)
+                self.folder.unlink(self._coming)
             if not self._is_of_another():
                 with suppress(FileNotFoundError):
                     if last is None:
-                        self._folder.unlink(self._own)
+                        self.folder.unlink(self._own)
                     else:
-                        self._folder.publish(self._own, json.dumps(replace(last, has_left=True).to_json()).encode())
-            _remove_if_left(self._folder, all_come=self._all_come and last is not None)
+                        self.folder.publish(self._own, json.dumps(replace(last, has_left=True).to_json()).encode())
+            _remove_if_left(self.folder, all_come=self._all_come and last is not None)
         self._close()
 
     def _is_of_another(self) -> bool:
         """Returns whether this node's file is that of another running process: two jobs may stage the same at once."""
         peer = found[0] if (found := self._record(self._node)) else None
         return bool(peer and not peer.has_left and peer.owner != Owner.current() and peer.owner.is_alive())
-
-    def machines(self, machine: str) -> list[str]:
-        """Returns the machine of each of the job's processes, after waiting until all have come.
-
-        Raises:
-            LauncherError: some do not come within `liveness.ARRIVAL_SECONDS`.
-            StorageError: the folder cannot be written.
-        """
-        name, deadline = f"rank-%dof{self._num_nodes}.json", world.monotonic() + liveness.ARRIVAL_SECONDS
-        with files.storage_errors("write", self.path):
-            self._folder.publish(name % self._node, json.dumps(machine).encode(), 0o600)
-            oldest = self._folder.read(name % self._node)[1].st_mtime - liveness.ARRIVAL_SECONDS
-        found = dict[int, str]()
-        while absent := [each for each in range(self._num_nodes) if each not in found]:
-            if world.monotonic() > deadline:
-                raise LauncherError(
-                    f"ranks {absent} of {self._num_nodes} did not come to {self.path} in {liveness.ARRIVAL_SECONDS:g} "
-                    f"s: start dlio stage in every process, and name a folder that all nodes see in {MEET}"
-                )
-            for each in absent:
-                with suppress(OSError, ValueError, RecursionError):
-                    data, status = self._folder.read(name % each)
-                    if status.st_uid == os.geteuid() and status.st_mtime >= oldest:  # else of a job that was killed
-                        found[each] = str(json.loads(data))
-            world.sleep(_POLL_SECONDS * (len(found) < self._num_nodes))
-        return [found[each] for each in range(self._num_nodes)]
 
 
 def meeting_folder(content: str, job: str = "", kind: str = "") -> Path:
@@ -188,6 +175,11 @@ def meeting_folder(content: str, job: str = "", kind: str = "") -> Path:
         raise UsageError(f"this user has no home: name a folder that all nodes see in {MEET}") from error
     name = f"{(job or lease.job_name() or lease.launch_name()).replace('/', '_')}{kind}-{content}"
     return Path(base).absolute() / f"{_MEETINGS}-{os.geteuid()}" / name
+
+
+def place_of(content: str, dest: Path, node: int, num_nodes: int) -> MeetingFolder:
+    """Returns where a node of this job, which stages to `dest`, meets the others; raises StorageError, UsageError."""
+    return MeetingFolder(meeting_folder(content), node, num_nodes, dest=None if lease.job_name() else dest)
 
 
 def open_meeting(path: Path) -> OpenFolder:
@@ -225,7 +217,9 @@ def forget(job: str) -> None:
         with OpenFolder.at(path.parent.parent) as opened, _own(opened, path.parent.name, 0o022) as around:
             _forget_old(around)
             for meeting in _meetings(around):
-                if meeting.path.name[:-_CONTENT] in (path.name, f"{path.name[:-1]}{SHOWN}-"):
+                if re.fullmatch(
+                    rf"{re.escape(path.name[:-1])}({SHOWN}|\.[0-9a-f]{{32}})?-", meeting.path.name[:-_CONTENT]
+                ):
                     with suppress(OSError):
                         _leave_for_the_dead(meeting)
     except StorageError as error:
