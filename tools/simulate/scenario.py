@@ -13,6 +13,7 @@ from typing import Any
 from unittest import mock
 
 from dlio.stage.engine import pending
+from dlio.stage.engine.writing import MOST_BYTES
 from dlio.stage.planning.placement import assign_first
 from tools.simulate.chance import Chance
 from tools.simulate.cluster import Actor, Cluster, Size
@@ -27,7 +28,7 @@ _SLOWING = {"latency", "bandwidth", "late", "think"}  # what takes time though n
 VERSION = 4  #: of what seeds mean
 _STEP = 1 * S
 _LAST_FAULT = 60 * S  # then all is healed
-_PIECES = (16 << 10, 16 << 10, 64 << 10, pending.MOST_BYTES)
+_PIECES = (16 << 10, 16 << 10, 64 << 10, MOST_BYTES)
 _PATIENCE = 150 * S  # after that everybody has to end: nodes that are silent, or never come, are expected for a minute
 _MOST_EPOCHS = 3
 _AGAIN = 100 * S  # all nodes have found each other again by then, so all is read from where it would be without a fault
@@ -150,7 +151,7 @@ def run(
 def pieces_of(num_bytes: int) -> Iterator[None]:
     """Has the engine fetch pieces of so many bytes at first and at most: small files come in several, too."""
     least, first = partial(pending.PieceSize, num_bytes), pending.PieceSize
-    smaller = (lambda *_: least()) if num_bytes < pending.MOST_BYTES else first
+    smaller = (lambda *_: least()) if num_bytes < MOST_BYTES else first
     with mock.patch.object(pending, "PieceSize", smaller), mock.patch.object(pending, "MOST_BYTES", num_bytes):
         yield
 

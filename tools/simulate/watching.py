@@ -60,7 +60,7 @@ class Watching:
 
     @property
     def _process(self) -> Process | None:
-        return self._scheduler.current and self._scheduler.current.process
+        return self._scheduler.current.process if self._scheduler.current else None
 
     def _taking(self, take: Callable[[Buffers], memoryview]) -> Callable[[Buffers], memoryview]:
         def counted(buffers: Buffers) -> memoryview:
