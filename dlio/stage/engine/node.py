@@ -25,7 +25,7 @@ from dlio.stage.engine.store import Store
 from dlio.stage.engine.writing import Create
 from dlio.stage.job import Job, all_files
 from dlio.stage.meeting.agreeing import agree
-from dlio.stage.meeting.folder import place_of
+from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
 from dlio.stage.meeting.meeting import Meeting, Peer, shortened
 from dlio.stage.planning.plan import Plan
 from dlio.stage.protocol.connection import is_node, node_of
@@ -77,8 +77,9 @@ class Node:
         self._began, self._is_needed = world.monotonic(), True
         content = plan.manifest.content_id
         if meeting is None and plan.num_nodes > 1:
-            place = place_of(content, job.dest, plan.node, plan.num_nodes)
-            meeting = Meeting(place, plan.node, plan.num_nodes)
+            meeting = Meeting(
+                MeetingFolder(meeting_folder(content), plan.node, plan.num_nodes), plan.node, plan.num_nodes
+            )
         self.meeting = meeting
         self._has_agreed = folder.has_manifest() or all(file.digest for file in plan.listed)
         self.store = Store(
