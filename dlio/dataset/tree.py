@@ -26,7 +26,7 @@ from dlio.dataset import json_lines
 from dlio.dataset.location import TREE, TREE_SUFFIX
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.schema import Schema
-from dlio.dataset.shard import MAX_COUNT, Count, File, Shard
+from dlio.dataset.shard import MAX_COUNT, Count, File, Shard, files_of
 from dlio.errors import ManifestError
 from dlio.io import files, limits
 from dlio.io.sizes import format_date
@@ -133,7 +133,7 @@ def entries_of(manifest: Manifest, root: Path) -> list[Entry]:
         ManifestError: the list is damaged, or is not of the files of the manifest.
         StorageError: it cannot be read.
     """
-    table, *listed = [file for shard in manifest.shards for file in shard.files] or [File("", 0, "")]
+    table, *listed = files_of(manifest.shards) or [File("", 0, "")]
     path, most = root / table.name, min(table.num_bytes, limits.manifest_bytes())
     entries = decoded(files.read_regular(path, most), path) if table.name else []
     found = {(entry.path, entry.num_bytes) for entry in entries if entry.kind == "file"}
@@ -226,7 +226,7 @@ def fetched(manifest: Manifest) -> list[tuple[File, ...]]:
     """
     if manifest.format != TREE:
         return [shard.files for shard in manifest.shards]
-    table = next((file.name for shard in manifest.shards for file in shard.files), "")
+    table = next((file.name for file in files_of(manifest.shards)), "")
     return [
         (File(f"{table}/{shard.name}", shard.num_bytes, ""),) if _is_group(shard) else shard.files
         for shard in manifest.shards

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from dlio.dataset.json_lines import dense
 from dlio.dataset.manifest import File, Manifest
+from dlio.dataset.shard import files_of
 from dlio.dataset.tree import group_digest
 from dlio.errors import DigestError, DlioError, StorageError
 from dlio.io import files, limits, world
@@ -55,7 +56,7 @@ class Learned:
         self._is_loaded = True
         with suppress(DlioError):
             published = Manifest.load(self._copy)
-            self._found.update((file.name, file.digest) for shard in published.shards for file in shard.files)
+            self._found.update((file.name, file.digest) for file in files_of(published.shards))
             return self._found
         with suppress(FileNotFoundError), files.storage_errors("read", self._path):
             if self._path.exists():
@@ -148,7 +149,7 @@ class Learned:
         Raises:
             StorageError: one is not known.
         """
-        if all(file.digest for shard in manifest.shards for file in shard.files):
+        if all(file.digest for file in files_of(manifest.shards)):
             return manifest
         found = self.load()
         shards = [
@@ -159,7 +160,7 @@ class Learned:
             )
             for shard in manifest.shards
         ]
-        if lacking := [file.name for shard in shards for file in shard.files if not file.digest]:
+        if lacking := [file.name for file in files_of(shards) if not file.digest]:
             raise StorageError(
                 f"{self._path} has no digest of {lacking[0]!r}, though it was copied: run dlio clean, then stage again"
             )

@@ -12,6 +12,7 @@ from pathlib import Path
 from dlio.dataset import tree
 from dlio.dataset.location import NAME, TREE_SUFFIX, folder_of, has_foreign_manifest, names_url
 from dlio.dataset.manifest import PARTIAL_NAME, File, Manifest
+from dlio.dataset.shard import files_of
 from dlio.dataset.tree import Entry
 from dlio.errors import ManifestError, UsageError
 from dlio.io import files, limits
@@ -75,7 +76,7 @@ def _is_dataset(path: Path) -> bool:
 def _lists(folder: Path, name: str) -> bool:
     """Returns whether a data set's manifest lists a file next to it; raises ManifestError, StorageError."""
     try:
-        return any(file.name == name for shard in Manifest.load(folder).shards for file in shard.files)
+        return any(file.name == name for file in files_of(Manifest.load(folder).shards))
     except ManifestError:
         if has_foreign_manifest(folder):
             return False
