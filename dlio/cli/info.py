@@ -28,7 +28,7 @@ _SHUFFLES = {"yes": True, "no": False}
 def add_verbs(verbs: Verbs) -> None:
     """Adds these verbs to the command line."""
     _add_order(verbs)
-    verb = add_verb(verbs, info, "info packed", "info packed --stats --json", page="how-to/look.md")
+    verb = add_verb(verbs, info, "info packed", "info packed --stats --json")
     dataset_argument(verb)
     verb.add_argument("--shuffle-window", type=count, metavar="W", help="score a shuffle that mixes W shards at a time")
     verb.add_argument(
@@ -58,7 +58,6 @@ def _add_order(verbs: Verbs) -> None:
         order,
         "order packed --batch-size 256 --ranks 64 --seed 0 --epoch 3 --step 1200",
         "order packed --batch-size 256 --ranks 64 --state run.pt --json",
-        page="how-to/resume.md",
     )
     dataset_argument(verb)
     verb.add_argument("--batch-size", type=count, required=True, metavar="N", help="samples of one rank's batch")
@@ -105,14 +104,14 @@ def info(args: argparse.Namespace) -> int:
     if not args.json:
         report |= _shown_stats(report.pop("stats", {}))
         for name in ("sample_bytes", "shard_bytes"):
-            report[name.replace("bytes", "sizes")] = _spread(report.pop(name))
+            report[name.replace("bytes", "sizes")] = _percentiles(report.pop(name))
         for name in ("crop_ready", "decode_ready"):
             if not any(report[name].values()):
                 del report[name]
         counts = report.pop("class_counts")
         shown = [(unmistakable(name), counts.get(name)) for name in report.pop("class_names") or counts]
-        words = [name if number is None else f"{name}: {number}" for name, number in shown]
-        report |= {"samples_a_class": _some(words)} if words else {}
+        entries = [name if number is None else f"{name}: {number}" for name, number in shown]
+        report |= {"samples_a_class": _some(entries)} if entries else {}
     return print_report(args, report)
 
 
@@ -144,9 +143,9 @@ def _print_for_hub(args: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _some(words: list[str]) -> str:
-    hidden = [f"and {len(words) - SHOWN_CLASSES} more"] if len(words) > SHOWN_CLASSES else []
-    return ", ".join(words[:SHOWN_CLASSES] + hidden)
+def _some(entries: list[str]) -> str:
+    hidden = [f"and {len(entries) - SHOWN_CLASSES} more"] if len(entries) > SHOWN_CLASSES else []
+    return ", ".join(entries[:SHOWN_CLASSES] + hidden)
 
 
 def _shown_stats(stats: dict[str, Any]) -> dict[str, Any]:
@@ -162,7 +161,7 @@ def _shown_stats(stats: dict[str, Any]) -> dict[str, Any]:
     return stats | channels | {"class_weights": _some(weights)}
 
 
-def _spread(sizes: dict[str, int]) -> dict[str, str] | str:
+def _percentiles(sizes: dict[str, int]) -> dict[str, str] | str:
     """Returns percentiles of sizes as text; one size if all are equal."""
     if len(set(sizes.values())) == 1:
         return f"{format_size(sizes['100%'])} each"

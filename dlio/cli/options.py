@@ -37,9 +37,9 @@ def dataset_argument(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("dataset", metavar="DATASET", type=path_or_url, help=OF_DATASET)
 
 
-def known_values(verb: Options, option: str, values: Sequence[str], **words: Any) -> None:
+def known_values(verb: Options, option: str, values: Sequence[str], **keywords: Any) -> None:
     """Adds an option that takes one of these values, or something else; shells complete the values."""
-    verb.add_argument(option, **words).values = values  # type: ignore[attr-defined]
+    verb.add_argument(option, **keywords).values = values  # type: ignore[attr-defined]
 
 
 def workers_option(verb: Options) -> None:

@@ -30,7 +30,7 @@ from dlio.stage.meeting import mpi
 from dlio.stage.meeting.meeting import Peer
 from dlio.stage.run import StageSummary, run
 from dlio.stage.transfer.tree import anything
-from dlio.stage.upkeep.as_owner import DEADLINE_SECONDS, become_user_of_job
+from dlio.stage.upkeep.as_owner import DEADLINE_SECONDS, switch_to_job_user
 from dlio.stage.upkeep.clean import clean as remove
 from dlio.urls import shown
 
@@ -45,10 +45,9 @@ def add_verbs(verbs: Verbs) -> None:
             "stage https://example.org/env.sqsh /local",
             "stage packed --background",
             "stage packed /lustre/scratch --strategy stripe --stripe-count 8",
-            page="start.md",
         )
     )
-    _clean_options(add_verb(verbs, clean, "clean", "clean /local --job 4711 --deadline 30", page="start.md"))
+    _clean_options(add_verb(verbs, clean, "clean", "clean /local --job 4711 --deadline 30"))
 
 
 def _stage_options(verb: argparse.ArgumentParser) -> None:
@@ -124,7 +123,7 @@ def _begin(args: argparse.Namespace) -> int:
     """Starts the agent of this node, and prints the folder that it fills."""
     from dlio.stage.client.start import ensure_agent  # loaded here, as `preview` is: a copy needs neither
 
-    become_user_of_job()
+    switch_to_job_user()
     source = anything(args.dataset)
     folder = ensure_agent(
         args.dataset,

@@ -37,7 +37,6 @@ def add_verbs(verbs: Verbs) -> None:
         "verify packed --decode",
         "verify /local/dlio/CONTENT_ID --repair",
         "verify --staged /local --repair --max-rate 100M",
-        page="verified.md",
     )
     what = f"{OF_DATASET}; with --staged the DEST of dlio stage (default: where dlio clean looks)"
     verb.add_argument("dataset", metavar="DATASET", nargs="?", type=path_or_url, help=what)

@@ -186,7 +186,7 @@ def checked(shards: Sequence[Shard], text: bytes) -> Sequence[Shard]:
         ValueError: the names or counts of one do not.
     """
     if not _is_plain(text) and not _is_plain(json.dumps(_names(shards)).encode()):
-        shards = [_inside(shard) for shard in shards]
+        shards = [_with_checked_names(shard) for shard in shards]
     for shard in shards:
         if shard.part is not None or shard.num_samples * _TABLE_BYTES > shard.files[-1].num_bytes:
             _check_counts(shard)
@@ -229,12 +229,12 @@ def _check_counts(shard: Shard) -> None:
         raise ValueError(f"the runs take {taken:,} records, and the shard has {num_samples:,} samples")
 
 
-def _inside(shard: Shard) -> Shard:
-    entries = tuple([file.replace(name=_name_inside(file.name)) for file in shard.files])
-    return shard.replace(name=_name_inside(shard.name), files=entries)
+def _with_checked_names(shard: Shard) -> Shard:
+    entries = tuple([file.replace(name=_checked_name(file.name)) for file in shard.files])
+    return shard.replace(name=_checked_name(shard.name), files=entries)
 
 
-def _name_inside(name: str) -> str:
+def _checked_name(name: str) -> str:
     """Returns a file name that stays inside the data set's folder; raises ValueError for any other."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in name:

@@ -33,7 +33,7 @@ from dlio.io.sizes import format_date
 
 LEAST_LINE = 24  # bytes, of an entry
 _VERSION = 1
-_SMALL_BYTES = 64 << 10  # of a file that is fetched with others
+SMALL_BYTES = 64 << 10  # of a file that is fetched in one piece, and of a tree with others
 _GROUP_BYTES, _GROUP_FILES = 4 << 20, 512  # which one node reads for all, and others get as one piece
 _TIME_NS = 2 * 10**9  # what a file system may cut off of a time
 _MODES = {"file": (0o755, 0o400), "folder": (0o755, 0o700), "link": (0o777, 0)}  # what is kept, what is always there
@@ -214,7 +214,7 @@ def _groups(listed: Sequence[File]) -> Iterator[tuple[File, ...]]:
     group: list[File] = []
     num_bytes = 0
     for file in listed:
-        if file.num_bytes > _SMALL_BYTES:
+        if file.num_bytes > SMALL_BYTES:
             yield (file,)
             continue
         if len(group) == _GROUP_FILES or num_bytes + file.num_bytes > _GROUP_BYTES:
@@ -252,11 +252,16 @@ def _is_group(shard: Shard) -> bool:
     return len(shard.files) > 1 and shard.num_bytes <= _GROUP_BYTES and is_new
 
 
-def slices(group: Sequence[File], data: memoryview) -> Iterator[tuple[File, memoryview]]:
-    """Yields each file of a group with its part of the memory that holds all of them."""
-    begin = 0
+def slices(group: Sequence[File], data: memoryview, offset: int = 0) -> Iterator[tuple[File, int, memoryview]]:
+    """Yields the files of a group, as far as they lie in memory that holds its bytes from `offset` on.
+
+    Each comes with the offset of its part in the file, and that part of the memory; empty files come, too.
+    """
+    begin = -offset
     for file in group:
-        yield file, data[begin : begin + file.num_bytes]
+        first, last = max(begin, 0), min(begin + file.num_bytes, len(data))
+        if first < last or not file.num_bytes:
+            yield file, first - begin if file.num_bytes else 0, data[first : max(first, last)]
         begin += file.num_bytes
 
 

@@ -28,7 +28,7 @@ from dlio.stage.copies.ownership import is_safe
 from dlio.stage.engine.complete import residue_removed, take_over
 from dlio.stage.job import all_files
 from dlio.stage.run import run
-from dlio.stage.upkeep.as_owner import become
+from dlio.stage.upkeep.as_owner import switch_user
 from dlio.stage.upkeep.repair import manifest_at_rest
 from tests.helpers.forked import Forked
 from tests.helpers.staging import folder_of, write_dataset
@@ -204,7 +204,7 @@ def test_a_whole_manifest_of_another_data_set_is_not_the_copys(dataset: Manifest
 def test_becoming_a_user_without_an_account_leaves_none_of_roots_groups() -> None:
     def become_bob() -> None:
         os.setgroups([0, 4])
-        become(BOB)
+        switch_user(BOB)
         assert os.getgroups() == []
 
     assert Forked(become_bob).wait() == 0

@@ -81,9 +81,9 @@ def rates(check: str) -> Iterator[Finding]:
     """Whether the rates of storage were measured."""
     known = measured.load()
     verbs = {"read": known.read, "write": known.write}
-    words = [f"{verb} {name} {format_size(rate)}/s" for verb, of in verbs.items() for name, rate in of.items()]
+    found = [f"{verb} {name} {format_size(rate)}/s" for verb, of in verbs.items() for name, rate in of.items()]
     advice = "plan and stage assume those of a typical cluster: measure yours by dlio bench DATASET"
-    yield judged(check, f"{', '.join(words)} ({measured.path()})" if words else "not measured", not words, advice)
+    yield judged(check, f"{', '.join(found)} ({measured.path()})" if found else "not measured", not found, advice)
 
 
 def _size(manifest: Manifest) -> str:

@@ -29,7 +29,7 @@ from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.node_cache import make_room
 from dlio.stage.copies.ownership import check_safe, choosing_again, open_for_us
 from dlio.stage.engine.complete import Claims, take_over
-from dlio.stage.engine.node import LetGo, Node
+from dlio.stage.engine.node import AgentStopped, Node
 from dlio.stage.job import Job
 from dlio.stage.planning.plan import Plan
 
@@ -57,7 +57,7 @@ def work(task: Task, say: Callable[[str], None]) -> None:
                 return
             node = _filled(task, job, plan, folder, claims, say)
         node.until_unused()
-    except LetGo:
+    except AgentStopped:
         pass
     finally:
         if node:
@@ -120,7 +120,7 @@ def ready_node(task: Task, job: Job, plan: Plan, folder: StagedFolder, claim: Cl
 
 
 def _filled(task: Task, job: Job, plan: Plan, folder: StagedFolder, claims: Claims, say: Callable[[str], None]) -> Node:
-    """Returns the node that serves a copy once it is complete; raises LetGo if it is to end before."""
+    """Returns the node that serves a copy once it is complete; raises AgentStopped if the agent must stop before."""
     is_complete = folder.holds(plan.wanted)
     if not is_complete:
         take_over(folder, str(job.source), claims)

@@ -7,7 +7,7 @@ import shutil
 from contextlib import ExitStack, suppress
 from typing import Any
 
-from dlio.cluster.liveness import Signs
+from dlio.cluster.liveness import Heartbeats
 from dlio.errors import StorageError
 from dlio.io import files, world
 from dlio.locking.claim_file import Claim, is_in_force
@@ -40,8 +40,8 @@ _SHOWN_NODES = 100  # which mostly fit into `wire.MAX_STAT`
 _log = logging.getLogger(__name__)
 
 
-class LetGo(BaseException):
-    """The work is left to the next process that claims it."""
+class AgentStopped(BaseException):
+    """The agent stops before its copy is complete: the next process that claims the copy continues it."""
 
 
 class Node:
@@ -102,7 +102,7 @@ class Node:
         self.owns = self._fetching.owns
         self._relay = Relay(self._fetching.fetch, self._fetching.asked)
         self._lock = world.lock()
-        self._signs = Signs()
+        self._heartbeats = Heartbeats()
         with ExitStack() as listening:  # an address at which nobody answers would hold up the others
             self._unix = None if folder.share else ended_by(listening, UnixListener(self._live))
             self._tcp = ended_by(listening, self.meeting.listener(content)) if self.meeting else None
@@ -170,7 +170,7 @@ class Node:
         return self.peer()
 
     def until_complete(self) -> None:
-        """Returns once the copy is complete; raises LetGo if the agent is to end before."""
+        """Returns once the copy is complete; raises AgentStopped if the agent must stop before."""
         while not (self.store.is_complete and self.plan.is_whole):
             self._tick(may_end=not self.plan.is_whole)
 
@@ -181,7 +181,7 @@ class Node:
             self._has_agreed = True
 
     def until_unused(self) -> None:
-        """Serves until nobody needs it any more; raises LetGo then, or when it is to end."""
+        """Serves until nobody needs it any more; raises AgentStopped then, or when the agent must stop."""
         while True:
             self._tick(may_end=True)
 
@@ -193,7 +193,7 @@ class Node:
         self.beat()
         if self._is_over() or self._is_given_up() or (may_end and self._is_unused()):
             self._is_needed = False
-            raise LetGo
+            raise AgentStopped
 
     def beat(self) -> None:
         """Shows that this node lives, and how far it is."""
@@ -229,7 +229,7 @@ class Node:
 
     def is_stuck(self, node: int, staged: int) -> bool:
         """Returns whether a node has got nothing for so long that nobody waits for it."""
-        return self._signs.note(node, staged) > STUCK_SECONDS
+        return self._heartbeats.note(node, staged) > STUCK_SECONDS
 
     def _is_unused(self) -> bool:
         if self.server.idle_seconds < UNUSED_SECONDS:

@@ -117,9 +117,9 @@ def _difference(folder: StagedFolder, found: Manifest) -> str:
     except DlioError:
         return ids
     facts = {"format": "format", "class_names": "class names", "num_samples": "number of samples", "schema": "schema"}
-    other = [words for name, words in facts.items() if getattr(own, name) != getattr(found, name)]
+    other = [text for name, text in facts.items() if getattr(own, name) != getattr(found, name)]
     changed = len(set(_files(own)) ^ set(_files(found)))
-    return ", ".join([ids, *(f"the {words} differs" for words in other), f"{changed} files are in only one of them"])
+    return ", ".join([ids, *(f"the {text} differs" for text in other), f"{changed} files are in only one of them"])
 
 
 def _files(manifest: Manifest) -> list[File]:
