@@ -42,7 +42,7 @@ def add_verbs(verbs: Verbs) -> None:
             verbs,
             stage,
             "stage packed /local",
-            "stage env.sqsh /local",
+            "stage https://example.org/env.sqsh /local",
             "stage packed --background",
             "stage packed /lustre/scratch --strategy stripe --stripe-count 8",
         )
@@ -52,7 +52,7 @@ def add_verbs(verbs: Verbs) -> None:
 
 def _stage_options(verb: argparse.ArgumentParser) -> None:
     verb.set_defaults(resumes=True)
-    verb.add_argument("dataset", metavar="DATASET", help=f"{OF_DATASET}, or any other file or folder")
+    verb.add_argument("dataset", metavar="DATASET", help=f"{OF_DATASET}, or any other file (also at a URL) or folder")
     where = "a folder on node-local storage, or on a shared file system to be striped (default: the first with room)"
     verb.add_argument("dest", metavar="DEST", nargs="?", type=local_path, help=where)
     verb.add_argument("--allow-shared", action="store_true", help="accept a DEST that other machines see too")
