@@ -1,4 +1,4 @@
-# Two commands do everything: `make demo` shows dlio at work on real data, `make test` runs the tests of all parts.
+# Two commands do everything: `make demo` runs dlio on real data, `make test` runs the tests of all parts.
 # `make quick` runs a minute's part of the tests: plans, sources, data sets, the command line; no frameworks, no MPI.
 # `make jobs` runs the rest, whole jobs: a real SLURM, MPI, Dask, Ray and Spark, trainers, random kills.
 # `make venv` makes just the environment, in .venv, with every extra and the `dlio` command in it.
@@ -80,6 +80,7 @@ lint: .venv/.complete
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/python -m tools.style
+	git ls-files | xargs .venv/bin/codespell
 	.venv/bin/clang-format --dry-run --Werror dlio/native/*.?pp dlio/native/*/*.?pp tools/fuzz/*.cpp
 	printf '%s\n' dlio/native/*.cpp $(foreach part,augment crc32c jpeg pixels planes png resize,dlio/native/$(part)/*.cpp) | \
 	  xargs -P 2 -n 4 .venv/bin/clang-tidy --quiet

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs tests/native and the main job with an ARM wheel of dist/, on a processor that qemu-user emulates, with a Debian's
-# Python for ARM. In the FOLDER of an earlier main job on x86-64, the pixels have to be the same to the bit.
+# Python for ARM. In the FOLDER of an earlier main job on x86-64, the pixels must be the same, bit by bit.
 #
 #   packaging/try_arm.sh [FOLDER [DEBIAN]]       needs debootstrap, qemu-user-static and root
 #

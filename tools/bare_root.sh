@@ -42,7 +42,7 @@ for path in /etc/apt /etc/pip.conf /root/.config/pip /root/.pip /etc/resolv.conf
   [ ! -e $path ] || { mkdir -p "$root$(dirname $path)" && cp -rLT --remove-destination $path "$root$path"; }
 done
 for path in $({ python3 -m pip config list 2>/dev/null || true; } | grep -oE "/[^' \"]+" | sort -u); do
-  path=${path%/simple} # an index's links lead to folders beside it
+  path=${path%/simple} # an index's links lead to folders next to it
   [ ! -d "$path" ] || { mkdir -p "$root$path" && mount --bind "$path" "$root$path"; }  # wheels of this machine
 done
 for path in /proc /sys /dev /dev/shm; do

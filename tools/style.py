@@ -32,7 +32,9 @@ INSTEAD = {
     r"forsaken?|forsakes": "abandon",
 }
 _FOUND = re.compile("|".join(rf"(?P<r{number}>\b(?:{each})\b)" for number, each in enumerate(INSTEAD)), re.IGNORECASE)
-_HELD = (".md", ".py", ".cpp", ".hpp")
+_WITH_HASH = (".toml", ".yml", ".yaml", ".sh", "Makefile")  # comments begin with #
+_HELD = (".md", ".py", ".cpp", ".hpp", *_WITH_HASH)
+_SENTENCE = re.compile(r"(?:promise|site_description) ?[=:] (.*)")
 _OWN = {Path("tools/style.py"), Path("tests/tools/test_style.py")}  # they hold the phrases
 
 
@@ -51,8 +53,10 @@ def text_of(path: Path) -> Iterator[tuple[int, str]]:
                 for number, line in enumerate(token.string.splitlines(), token.start[0]):
                     yield number, line
     else:
+        mark = "#" if path.name.endswith(_WITH_HASH) else "//"
         for number, line in enumerate(content.splitlines(), 1):
-            yield number, line.partition("//")[2]
+            sentence = _SENTENCE.match(line) if mark == "#" else None
+            yield number, sentence[1] if sentence else line.partition(mark)[2]
 
 
 def check(path: Path) -> Iterator[str]:

@@ -19,9 +19,7 @@ _TRANSFORMS = ("RandomResizedCrop", "CenterCrop", "Resize")
 
 def add_verbs(verbs: Verbs) -> None:
     """Adds this verb to the command line."""
-    verb = add_verb(
-        verbs, bench, "bench packed", "bench packed /local --transform CenterCrop:256", page="how-to/look.md"
-    )
+    verb = add_verb(verbs, bench, "bench packed", "bench packed /local --transform CenterCrop:256")
     dataset_argument(verb)
     verb.add_argument(
         "dest",

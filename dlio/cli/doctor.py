@@ -18,7 +18,7 @@ _COLOURS = {State.GOOD: Colour.GREEN, State.CHANGE: Colour.YELLOW, State.BROKEN:
 
 def add_verbs(verbs: Verbs) -> None:
     """Adds this verb to the command line."""
-    verb = add_verb(verbs, doctor, "doctor", "doctor packed /local --json", page="trouble.md")
+    verb = add_verb(verbs, doctor, "doctor", "doctor packed /local --json")
     verb.add_argument("dataset", metavar="DATASET", nargs="?", type=path_or_url, help="a packed data set to check, too")
     verb.add_argument("dest", metavar="DEST", nargs="?", type=local_path, help="the folder to stage to")
 

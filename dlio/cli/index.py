@@ -29,7 +29,6 @@ def add_verbs(verbs: Verbs) -> None:
         "index photos",
         "index labels.csv -o /scratch/labels-index --checksums",
         "index shards --format tfrecord --match 'train-*' --label-offset 1",
-        page="how-to/coming-from.md",
     )
     about = (
         "a folder of class folders, or a list of images; with --format the folder of the shards, or of links to them"

@@ -28,7 +28,7 @@ _SHUFFLES = {"yes": True, "no": False}
 def add_verbs(verbs: Verbs) -> None:
     """Adds these verbs to the command line."""
     _add_order(verbs)
-    verb = add_verb(verbs, info, "info packed", "info packed --stats --json", page="how-to/look.md")
+    verb = add_verb(verbs, info, "info packed", "info packed --stats --json")
     dataset_argument(verb)
     verb.add_argument("--shuffle-window", type=count, metavar="W", help="score a shuffle that mixes W shards at a time")
     verb.add_argument(
@@ -58,7 +58,6 @@ def _add_order(verbs: Verbs) -> None:
         order,
         "order packed --batch-size 256 --ranks 64 --seed 0 --epoch 3 --step 1200",
         "order packed --batch-size 256 --ranks 64 --state run.pt --json",
-        page="how-to/resume.md",
     )
     dataset_argument(verb)
     verb.add_argument("--batch-size", type=count, required=True, metavar="N", help="samples of one rank's batch")

@@ -15,11 +15,7 @@ from dlio.look.mount import mount as mounted
 def add_verbs(verbs: Verbs) -> None:
     """Adds this verb to the command line."""
     verb = add_verb(
-        verbs,
-        mount,
-        "mount packed /tmp/photos -- python train.py /tmp/photos",
-        "mount packed /data --print",
-        page="how-to/files.md",
+        verbs, mount, "mount packed /tmp/photos -- python train.py /tmp/photos", "mount packed /data --print"
     )
     dataset_argument(verb)
     verb.add_argument("folder", metavar="DIR", type=local_path, help="the mount point, an empty or a new folder")

@@ -43,11 +43,10 @@ from dlio.urls import is_url, shown
 
 def add_verbs(verbs: Verbs) -> None:
     """Adds these verbs to the command line."""
-    page = "start.md"
     examples = "pack train packed", "pack labels.csv packed --format lmdb --resize 256 --on-error skip"
-    _pack_options(add_verb(verbs, pack, *examples, page=page))
+    _pack_options(add_verb(verbs, pack, *examples))
     examples = "convert packed shards --format webdataset", "convert packed small --resize 256 --encoding jpeg"
-    _convert_options(add_verb(verbs, convert, *examples, page=page))
+    _convert_options(add_verb(verbs, convert, *examples))
 
 
 def pack(args: argparse.Namespace) -> int:

@@ -25,7 +25,6 @@ def add_verbs(verbs: Verbs) -> None:
         plan,
         "plan packed --nodes 64",
         "plan packed --nodes 64 --strategy broadcast --simulate --timeline staging.svg",
-        page="plan.md",
     )
     dataset_argument(verb)
     choice_options(verb, "also show this strategy")

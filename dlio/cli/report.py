@@ -16,9 +16,7 @@ from dlio.errors import EXIT_DONE
 
 def add_verbs(verbs: Verbs) -> None:
     """Adds this verb to the command line."""
-    verb = add_verb(
-        verbs, report, "report packed", "report packed -o photos.html --samples 5000", page="how-to/look.md"
-    )
+    verb = add_verb(verbs, report, "report packed", "report packed -o photos.html --samples 5000")
     dataset_argument(verb)
     verb.add_argument(
         "-o",

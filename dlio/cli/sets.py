@@ -18,11 +18,10 @@ _FOLDER = "the folder that holds manifest.jsonl"
 
 def add_verbs(verbs: Verbs) -> None:
     """Adds these verbs to the command line."""
-    page = "how-to/sets.md"
-    _split_options(add_verb(verbs, split, "split packed --fractions 0.9,0.1 --by class", page=page))
+    _split_options(add_verb(verbs, split, "split packed --fractions 0.9,0.1 --by class"))
     examples = "select packed -o cats --class cat", "select packed -o ten --where 'label<10' --list keys.txt"
-    _select_options(add_verb(verbs, select, *examples, page=page))
-    verb = add_verb(verbs, merge, "merge hospital-1 hospital-2 -o all", page=page)
+    _select_options(add_verb(verbs, select, *examples))
+    verb = add_verb(verbs, merge, "merge hospital-1 hospital-2 -o all")
     verb.add_argument("datasets", metavar="DATASET", nargs="+", type=local_path, help=_FOLDER)
     verb.add_argument("-o", "--out", type=local_path, required=True, metavar="OUT", help="the folder to write")
 

@@ -22,7 +22,7 @@ _COLUMNS = 48
 
 def add_verbs(verbs: Verbs) -> None:
     """Adds this verb to the command line."""
-    verb = add_verb(verbs, show, "show packed", "show packed --class cat --count 20 --out cats", page="how-to/look.md")
+    verb = add_verb(verbs, show, "show packed", "show packed --class cat --count 20 --out cats")
     dataset_argument(verb)
     verb.add_argument(
         "index", metavar="INDEX", type=int, nargs="*", default=(), help="sample numbers (default: some, spread evenly)"

@@ -17,6 +17,7 @@ from dlio.cli.progress import Progress, terminable
 from dlio.cluster.topology import Topology
 from dlio.dataset.location import TREE
 from dlio.dataset.manifest import Manifest
+from dlio.dataset.tree import num_files
 from dlio.errors import EXIT_DONE, ManifestError, StorageError, UsageError
 from dlio.io.filesystems import FileSystem
 from dlio.io.sizes import counted, format_size
@@ -44,10 +45,9 @@ def add_verbs(verbs: Verbs) -> None:
             "stage env.sqsh /local",
             "stage packed --background",
             "stage packed /lustre/scratch --strategy stripe --stripe-count 8",
-            page="start.md",
         )
     )
-    _clean_options(add_verb(verbs, clean, "clean", "clean /local --job 4711 --deadline 30", page="start.md"))
+    _clean_options(add_verb(verbs, clean, "clean", "clean /local --job 4711 --deadline 30"))
 
 
 def _stage_options(verb: argparse.ArgumentParser) -> None:
@@ -100,11 +100,11 @@ def choice_options(parser: argparse.ArgumentParser, purpose: str) -> None:
 
 
 def stage(args: argparse.Namespace) -> int:
-    """Copies the packed data set DATASET to DEST, on each node once; every process of a job may call it.
+    """Copies a data set, or any file or folder, to DEST, on each node once; every process of a job may call it.
 
-    Any other file or folder is copied too, with its modes, times and links: an image of a container, an environment,
-    weights. A copy that exists already is found at once. The last line printed is the path of the copy. With --json one
-    process of each node prints an object: its first, and any other that had to copy in its place.
+    Files and folders keep their modes, times and links: an image of a container, an environment, weights. A copy that
+    exists already is found at once. The last line printed is the path of the copy. With --json one process of each node
+    prints an object: its first, and any other that had to copy in its place.
     """
     if args.cache_size is not None and not args.background:
         raise UsageError("--cache-size goes with --background only: without it the whole part of a node is copied")
@@ -209,7 +209,7 @@ def _in_one_line(summary: StageSummary, staged: Manifest) -> str:
     by = f", by the rates of {summary.rates}" if summary.rates else ""
     held = f"{counted(staged.num_samples, 'sample')} in {counted(len(staged.shards), 'shard')}"
     if staged.format == TREE:
-        held = counted(sum(len(shard.files) for shard in staged.shards[1:]), "file")
+        held = counted(num_files(staged), "file")
     done = f"{format_size(copied)} copied in {summary.seconds:.2f} s, {format_size(rate)}/s"
     return f"{summary.node}: {held}, {done if copied else 'already here'} ({summary.strategy}{by})"
 

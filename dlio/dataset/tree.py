@@ -29,10 +29,11 @@ from dlio.dataset.schema import Schema
 from dlio.dataset.shard import MAX_COUNT, Count, File, Shard
 from dlio.errors import ManifestError
 from dlio.io import files, limits
+from dlio.io.sizes import format_date
 
 LEAST_LINE = 24  # bytes, of an entry
 _VERSION = 1
-_SMALL_BYTES = 64 << 10  # of a file that is fetched with others
+SMALL_BYTES = 64 << 10  # of a file that is fetched in one piece, and of a tree with others
 _GROUP_BYTES, _GROUP_FILES = 4 << 20, 512  # which one node reads for all, and others get as one piece
 _TIME_NS = 2 * 10**9  # what a file system may cut off of a time
 _MODES = {"file": (0o755, 0o400), "folder": (0o755, 0o700), "link": (0o777, 0)}  # what is kept, what is always there
@@ -153,6 +154,11 @@ def differing(manifest: Manifest, root: Path) -> Iterator[tuple[str, str]]:
             yield entry.path, problem
 
 
+def num_files(manifest: Manifest) -> int:
+    """Returns the number of files of what was staged; links, folders and the list of all do not count."""
+    return sum(len(shard.files) for shard in manifest.shards[1:])
+
+
 def added(manifest: Manifest, root: Path) -> list[str]:
     """Returns the paths below a folder of what lies in a copy and is not in its list; of a new folder only its own.
 
@@ -180,10 +186,9 @@ def _problem(path: str, entry: Entry) -> str:
     if entry.kind == "link":
         return "" if target == entry.target else f"expected a link to {entry.target!r}, found {target or 'no link'!r}"
     if entry.kind == "folder" and not stat.S_ISDIR(mode):
-        return "expected a folder"
+        return "expected a folder, found none"
     if entry.kind == "file" and abs(status.st_mtime_ns - entry.time) >= _TIME_NS:
-        found = f"{entry.time / 1e9:.3f} s since 1970, found {status.st_mtime_ns / 1e9:.3f}"
-        return f"expected its last change at {found}"
+        return f"was changed at {format_date(status.st_mtime_ns)}, expected {format_date(entry.time)}"
     if stat.S_IMODE(mode) & 0o707 != entry.mode & 0o707:  # the group's bits may have been dropped
         return f"expected the mode {entry.mode:o}, found {stat.S_IMODE(mode):o}"
     return ""
@@ -202,7 +207,7 @@ def _groups(listed: Sequence[File]) -> Iterator[tuple[File, ...]]:
     group: list[File] = []
     num_bytes = 0
     for file in listed:
-        if file.num_bytes > _SMALL_BYTES:
+        if file.num_bytes > SMALL_BYTES:
             yield (file,)
             continue
         if len(group) == _GROUP_FILES or num_bytes + file.num_bytes > _GROUP_BYTES:
@@ -240,11 +245,16 @@ def _is_group(shard: Shard) -> bool:
     return len(shard.files) > 1 and shard.num_bytes <= _GROUP_BYTES and is_new
 
 
-def slices(group: Sequence[File], data: memoryview) -> Iterator[tuple[File, memoryview]]:
-    """Yields each file of a group with its part of the memory that holds all of them."""
-    begin = 0
+def slices(group: Sequence[File], data: memoryview, offset: int = 0) -> Iterator[tuple[File, int, memoryview]]:
+    """Yields the files of a group, as far as they lie in memory that holds its bytes from `offset` on.
+
+    Each comes with the offset of its part in the file, and that part of the memory; empty files come, too.
+    """
+    begin = -offset
     for file in group:
-        yield file, data[begin : begin + file.num_bytes]
+        first, last = max(begin, 0), min(begin + file.num_bytes, len(data))
+        if first < last or not file.num_bytes:
+            yield file, first - begin if file.num_bytes else 0, data[first : max(first, last)]
         begin += file.num_bytes
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -109,6 +110,19 @@ def test_a_plan_simulates_and_draws_on_a_machine_that_comes_along(dataset: Manif
     assert found is not None and (found.strategy, found.num_bytes["source"]) == ("partition", dataset.num_bytes)
     drawn = ElementTree.fromstring(timeline(found))
     assert "partition on 4 nodes" in "".join(drawn.itertext())
+
+
+def test_the_timeline_shows_nodes_as_ready_when_they_are() -> None:
+    """Nodes whose disks have half the rate need twice as long, and the others are ready before."""
+    machine = replace(MACHINE, source=1e12, client=1e12, local=1e9, cache_bytes=0, slow_share=0.25, slow_factor=0.5)
+    found = simulate(EVEN, machine, "replicate")
+    half = found.percentiles[50]
+    ready = [share for seconds, _, share in found.timeline if seconds >= half]
+    assert found.seconds == pytest.approx(2 * half, rel=0.01)
+    assert 0.5 <= ready[0] < 1 and ready[-1] == 1
+    points = [text.get("points", "").split() for text in ElementTree.fromstring(timeline(found))][-2]
+    curve = [tuple(map(float, point.split(","))) for point in points]
+    assert all(x == after or y == below for (x, y), (after, below) in pairwise(curve)), "nodes are ready at a moment"
 
 
 def test_figures_beyond_all_machines_end_soon() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -24,10 +27,15 @@ def test_a_changed_time_is_damage_that_is_mended(
     tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     staged = dlio.stage(tree, tmp_path / "local")
-    os.utime(staged.path / "small-001", (5, 5))
+    path, second = staged.path / "small-001", 981_173_106
+    os.utime(path, (second, second))
+    expected = datetime.fromtimestamp(int((tree / "small-001").stat().st_mtime), UTC)
+    line = f"dlio: damaged: {path}: was changed at 2001-02-03 04:05:06 UTC, expected {expected:%F %T} UTC"
+    hint = "dlio: to copy what is damaged again from its source: dlio verify"
     assert main(["verify", str(staged.path)]) == 1
-    assert "small-001: expected its last change at" in capsys.readouterr().err
+    assert capsys.readouterr().err.splitlines() == [line, f"{hint} {staged.path} --repair"]
     assert main(["verify", "--staged", str(tmp_path / "local")]) == 1
+    assert capsys.readouterr().err.splitlines() == [line, f"{hint} --staged {tmp_path / 'local'} --repair"]
     assert main(["verify", str(staged.path), "--repair"]) == 0
     assert main(["verify", str(staged.path)]) == 0 and snapshot(staged.path) == snapshot(tree)
 
@@ -46,6 +54,13 @@ def test_what_was_added_is_named_and_is_no_damage(
     assert len(added) == 2 and "env/bin/__pycache__: " in added[0] and "env/sitecustomize.py: " in added[1]
     assert [line.split() for line in said.out.splitlines() if line.startswith("added")] == [["added", "2"]]
     assert main(["verify", str(staged.path), "--repair"]) == 0 and (staged.path / "sitecustomize.py").exists()
+    capsys.readouterr()
+    assert main(["verify", "--staged", str(tmp_path / "local")]) == 0
+    said = capsys.readouterr()  # counted only: cron would send a mail for each
+    assert said.err == "" and re.search(r": 13 files, [\d.]+ kB, whole, 2 added\n$", said.out)
+    assert main(["verify", "--staged", str(tmp_path / "local"), "--json"]) == 0
+    names = ["env/bin/__pycache__", "env/sitecustomize.py"]
+    assert json.loads(capsys.readouterr().out)["copies"][0]["added"] == names
 
 
 def test_a_folder_with_a_manifest_of_another_program_is_staged(tree: Path, tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ FOUND = {
     "page.md": ("The index lies beside the tar.\n\n```sh\ncp a beside\n```\n", [1]),
     "module.py": ('"""Reads anew."""\n\nbeside = 1  # is gone\n', [1, 3]),
     "core.hpp": ("int anew;  // all bytes are there.\n", [1]),
+    "list.toml": ('[one]\npromise = "All is read anew."\nold = "anew"\nkey = 1  # beside it\n', [2, 4]),
+    "job.yml": ("run: anew  # meanwhile\n", [1]),
     "plain.md": ("Is there a copy? The index lies next to the tar.\n", []),
 }
 

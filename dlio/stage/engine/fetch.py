@@ -188,7 +188,7 @@ class Fetching:
         """Returns the digest of a file, which is read from the source once more; raises StorageError."""
         if group := self._plan.groups.get(self._plan.listed[number].name):
             self.fetch(number, 0, data := memoryview(bytearray(self._plan.listed[number].num_bytes)), only_source=True)
-            return group_digest([files.digest_bytes(part) for _, part in slices(group, data)])
+            return group_digest([files.digest_bytes(part) for *_, part in slices(group, data)])
         file, running = self._plan.listed[number], files.new_hash(files.DEFAULT_DIGEST)
         buffer = memoryview(bytearray(min(files.BLOCK_BYTES, file.num_bytes)))
         for begin in range(0, file.num_bytes, files.BLOCK_BYTES):

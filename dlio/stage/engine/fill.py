@@ -39,7 +39,7 @@ class Fill:
         source_name: returns the name of a file at the source.
         judge: called with each whole file, and whether its digest is right.
         is_for_later: returns whether the background leaves a file for a later round.
-        is_far: returns whether another node reads a file from the source, unless that node is lost; None if all are
+        is_far: returns whether another node is to read a file from the source, be it lost or not; None if all are
             read by this node.
         is_hurried: somebody waits until all files are here, or one has failed.
     """

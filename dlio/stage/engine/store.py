@@ -14,12 +14,13 @@ from pathlib import Path
 
 from dlio.cached import cached_property
 from dlio.dataset.manifest import File
+from dlio.dataset.tree import SMALL_BYTES
 from dlio.errors import StorageError
 from dlio.io import files, trace, world
 from dlio.stage.copies.access import Access
 from dlio.stage.copies.base_folder import CONTROL
 from dlio.stage.copies.learned import Learned
-from dlio.stage.copies.live_folder import SMALL_BYTES, LiveFolder
+from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.small_files import Groups
 from dlio.stage.engine import writing
 from dlio.stage.engine.failures import FULL, FullError

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from html import escape
+from itertools import chain, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,10 @@ _TOGETHER = 1e-3  # of the elapsed time: events that near are one
 _MOST_FAILURES = 1000
 _MOMENTS = 200  # of the timeline
 _WIDTH, _HEIGHT, _LEFT, _TOP = 640, 240, 50, 40  # of the plot of the timeline
+_COLOURS = (
+    "svg { fill: #1d2733 } .paper { fill: #fff } "
+    "@media (prefers-color-scheme: dark) { svg { fill: #e2e6ec } .paper { fill: #14161b } }"
+)
 _CURVES = (("#1f77b4", "data landed"), ("#d95f02", "nodes ready"))
 
 
@@ -113,14 +118,18 @@ class _Run:
         """Yields a moment after each event until all nodes have their parts."""
         total = max(self.flows.landed.sum(), 1.0)
         self.now = self._start()
-        while (busy := (self.left > 0) | (self.backlog > 0)).any():
+        while (busy := self._busy()).any():
             arriving = self._arriving()
             writing = np.where(self.backlog > 0, self.disk, np.minimum(self.disk, arriving))
             self._advance(self._until_event(arriving, writing), arriving, writing, busy)
             if self.now >= self.failing_at:
                 self._fail()
-            yield self.now, 1 - float(self.left.sum() + self.backlog.sum()) / total, 1 - float(busy.mean())
+            yield self.now, 1 - float(self.left.sum() + self.backlog.sum()) / total, 1 - float(self._busy().mean())
         yield self.now, 1.0, 1.0
+
+    def _busy(self) -> NDArray[np.bool_]:
+        """Returns which nodes lack a part."""
+        return (self.left > 0) | (self.backlog > 0)
 
     def _advance(self, step: float, arriving: Array, writing: Array, busy: NDArray[np.bool_]) -> None:
         landed = np.minimum(self.left, arriving * step)
@@ -266,20 +275,24 @@ def timeline(found: Simulation) -> str:
 
 
 def svg(width: float, height: float, parts: Iterable[str]) -> str:
-    """Returns the text of an SVG with these parts, black on white."""
+    """Returns the text of an SVG with these parts, dark on light or as the reader's browser prefers."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
-        f'font-size="12" text-anchor="middle"><rect width="100%" height="100%" fill="white"/>\n'
-        + "\n".join(parts)
-        + "\n</svg>\n"
+        f'font-size="12" text-anchor="middle"><style>{_COLOURS}</style>'
+        '<rect class="paper" width="100%" height="100%"/>\n' + "\n".join(parts) + "\n</svg>\n"
     )
 
 
-def _text(x: float, y: float, text: str, colour: str = "black") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}">{escape(text)}</text>'
+def _text(x: float, y: float, text: str, colour: str = "") -> str:
+    fill = f' fill="{colour}"' if colour else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}"{fill}>{escape(text)}</text>'
 
 
 def _points(found: Simulation, column: int) -> str:
+    """Returns the points of a curve: bytes land all the time, nodes become ready at a moment."""
     whole = max(found.seconds, 1e-9)
-    points = ((each[0] / whole, each[column]) for each in ((0.0, 0.0, 0.0), *found.timeline))
+    points = [(each[0] / whole, each[column]) for each in ((0.0, 0.0, 0.0), *found.timeline)]
+    if column == 2:
+        steps = (((after[0], before[1]), after) for before, after in pairwise(points))
+        points = [points[0], *chain.from_iterable(steps)]
     return " ".join(f"{_LEFT + x * _WIDTH:.1f},{_TOP + (1 - y) * _HEIGHT:.1f}" for x, y in points)

@@ -137,7 +137,7 @@ class TreeFolder:
         if self._is_table(file):
             target[:] = self.table[offset : offset + len(target)]
         elif group := self._groups.get(file.name):
-            self._threads.each(lambda part: self._folder.read_range(*part), _parts(group, offset, target))
+            self._threads.each(lambda part: self._folder.read_range(*part), tree.slices(group, target, offset))
         else:
             self._folder.read_range(file, offset, target)
 
@@ -145,18 +145,6 @@ class TreeFolder:
         """Closes what `read_range` keeps open; see `StagingSource`."""
         self._threads.close()
         self._folder.close()
-
-
-def _parts(group: Sequence[File], offset: int, target: memoryview) -> Iterator[tuple[File, int, memoryview]]:
-    """Yields the parts of a group's files from `offset` on, and where each begins in its file, that fill `target`."""
-    begin = 0
-    for file in group:
-        first, last = max(begin, offset), min(begin + file.num_bytes, offset + len(target))
-        if first < last:
-            yield file, first - begin, target[first - offset : last - offset]
-        elif not file.num_bytes:
-            yield file, 0, target[:0]
-        begin += file.num_bytes
 
 
 def _listed(path: Path) -> Iterator[Entry]:

@@ -41,7 +41,7 @@ def test_examples_are_adopted_load_and_convert(tmp_path):
 
 
 @pytest.mark.parametrize("at", [70, 120, 65560])
-def test_damage_that_the_library_finds_is_named(tmp_path, at):
+def test_damage_is_named(tmp_path, at):
     write(tmp_path / NAME)
     data = bytearray((tmp_path / NAME).read_bytes())
     data[at] ^= 255
