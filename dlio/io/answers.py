@@ -84,14 +84,14 @@ async def _from_web(file_system: AbstractFileSystem, url: str, limit: int, span:
         session.get(file_system.encode_url(url), headers=headers, **options) as answer,
     ):
         if answer.status == 404:
-            raise FileNotFoundError(f"404, it is not there{_sent_on(answer)}")
+            raise FileNotFoundError(f"404, it does not exist{_sent_on(answer)}")
         if answer.status in (401, 403):
-            raise PermissionError(f"{answer.status}, it is denied{_sent_on(answer)}")
+            raise PermissionError(f"{answer.status}, access is denied{_sent_on(answer)}")
         answer.raise_for_status()
         encoding = answer.headers.get("Content-Encoding", "identity")
         if encoding.lower() != "identity":
             raise StorageError(
-                f"its server sends it as {encoding}, though asked not to: let it serve files as they are"
+                f"its server sends it as {encoding}, although dlio asked for plain data: turn that encoding off"
             )
         return await _read(answer.content.read, limit + 1, idle)
 
@@ -208,7 +208,7 @@ async def _listed_by_s3(file_system: AbstractFileSystem, path: str, below: bool)
         tokens.add(token)
         query["ContinuationToken"] = token
     if not found and not below:
-        raise FileNotFoundError("there is nothing below it")
+        raise FileNotFoundError("the folder is empty or does not exist")
     found.pop(prefix, None)  # the folder itself
     return found
 
