@@ -70,7 +70,7 @@ def fetch_range(files: RemoteFiles, name: str, start: int, end: int, version: st
         given = f"{len(data):,} bytes" if len(data) < end - start else "more"
         raise StorageError(
             f"{files}/{name} gave {given}, asked for {end - start:,} from {start:,} on: its length is not what its "
-            "manifest says, or its server answers no ranges"
+            "manifest says, or its server does not support range requests"
         )
     return data
 

@@ -68,9 +68,11 @@ def check_ground(folder: Path, *names: str) -> None:
             with suppress(FileNotFoundError, NotADirectoryError):
                 found = path.lstat()
                 if not stat.S_ISDIR(found.st_mode):
-                    raise StorageError(f"{path} is not a folder, though dlio makes one of that name: remove it")
+                    raise StorageError(f"{path} is not a folder, but dlio needs a folder of that name: remove it")
                 if found.st_uid not in (os.geteuid(), status.st_uid):
-                    raise StorageError(f"{path} is another user's, though dlio makes one of that name: remove it")
+                    raise StorageError(
+                        f"{path} belongs to another user, but dlio needs a folder of that name: remove it"
+                    )
 
 
 def temporary_base() -> Path:

@@ -90,7 +90,7 @@ def test_what_does_not_exist_is_named(tmp_path: Path) -> None:
 
 def test_a_copied_folder_is_no_data_set(tree: Path, tmp_path: Path) -> None:
     staged = dlio.stage(tree, tmp_path / "local")
-    with pytest.raises(ManifestError, match="was staged as it is, and holds no samples"):
+    with pytest.raises(ManifestError, match="is the copy of a file or folder, and holds no samples"):
         PackedDataset(staged.path)
 
 

@@ -140,14 +140,14 @@ async def _asked(
         session.get(file_system.encode_url(url), headers=headers, **options) as answer,
     ):
         if answer.status == 404:
-            raise FileNotFoundError(f"404, it is not there{_sent_on(answer)}")
+            raise FileNotFoundError(f"404, it does not exist{_sent_on(answer)}")
         if answer.status in (401, 403):
-            raise PermissionError(f"{answer.status}, it is denied{_sent_on(answer)}")
+            raise PermissionError(f"{answer.status}, access is denied{_sent_on(answer)}")
         answer.raise_for_status()
         encoding = answer.headers.get("Content-Encoding", "identity")
         if encoding.lower() != "identity":
             raise StorageError(
-                f"its server sends it as {encoding}, though asked not to: let it serve files as they are"
+                f"its server sends it as {encoding}, although dlio asked for plain data: turn that encoding off"
             )
         yield answer, idle
 

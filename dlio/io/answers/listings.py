@@ -58,7 +58,7 @@ async def _listed_by_s3(file_system: AbstractFileSystem, path: str, below: bool)
         tokens.add(token)
         query["ContinuationToken"] = token
     if not found and not below:
-        raise FileNotFoundError("there is nothing below it")
+        raise FileNotFoundError("the folder is empty or does not exist")
     found.pop(prefix, None)  # the folder itself
     return found
 

@@ -57,8 +57,8 @@ class Remote:
     def _check_ranges(self, file: File, num_bytes: int) -> None:
         if num_bytes < file.num_bytes and not self._answers_ranges:
             raise StorageError(
-                f"{self.name_of(file)}: its server answers no ranges, and would send the whole file for each of its "
-                "blocks: serve the data set by one that does"
+                f"{self.name_of(file)}: its server does not support range requests, and would send the whole "
+                "file for each of its blocks: serve the data set by one that does"
             )
 
     @cached_property

@@ -125,7 +125,7 @@ class TreeFolder:
 
     def __init__(self, path: Path, table: bytes | None = None) -> None:
         if not path.name:
-            raise UsageError(f"{path} has no name: name a file or folder in it to be staged")
+            raise UsageError(f"{path} has no name: give a file or folder in it")
         check_reserved(path.name)
         self.path, self._table_name = path, f"{path.name}{TREE_SUFFIX}"
         entries = list(_listed(path)) if table is None else tree.decoded(table, path)
