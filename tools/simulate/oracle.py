@@ -198,7 +198,7 @@ class Oracle:
         for (name, block), reads in sorted(self._source.reads.items()):
             for number, read in enumerate(reads):
                 before = [each for each in reads[:number] if is_shared or each.node == read.node]
-                if before and not self.causes.excuses(read, before, keepers and keepers[name]):
+                if before and not self.causes.excuses(read, before, keepers[name] if keepers else None):
                     self.broken(
                         "read-once",
                         f"node {read.node} read block {block} of {name} at {read.at / S:.6f} s without a cause; "
