@@ -129,7 +129,7 @@ def test_a_terminated_command_gives_its_work_back(tmp_path: Path, slow_source: C
         running.terminate()
         assert running.wait() == 130
         assert running.stderr is not None
-        assert running.stderr.read() == "dlio: interrupted; run the same command again to go on\n"
+        assert running.stderr.read() == "dlio: interrupted; run the same command again to continue\n"
     claims = folder.parent / ".claims" / source.content_id
     assert [json.loads(path.read_text())["state"] for path in claims.iterdir()] == ["released"]
     staged, summary = run(source, tmp_path / "local", strategy="replicate")

@@ -54,7 +54,7 @@ def test_a_folder_without_a_marker_is_never_removed(tmp_path: Path) -> None:
     folder = StagedFolder(tmp_path, COPY)
     (folder.path / ".dlio").mkdir(parents=True)
     (folder.path / "thesis.tex").touch()
-    with pytest.raises(StorageError, match="bears no dlio marker"):
+    with pytest.raises(StorageError, match="has no dlio marker"):
         folder.remove()
     assert (folder.path / "thesis.tex").exists()
 

@@ -183,7 +183,7 @@ def main() -> None:
         say(error.text)
         code = error.exit_code
     except KeyboardInterrupt:
-        _log.warning("ended by a signal; the next agent goes on")
+        _log.warning("ended by a signal; the next agent continues")
     except Exception as error:
         _log.exception("the agent failed")
         say(f"{type(error).__name__}: {error}")

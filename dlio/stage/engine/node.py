@@ -137,7 +137,7 @@ class Node:
         """
         if claim and not is_in_force(self.folder.claims, claim):
             raise StorageError(
-                f"{self.folder.path} is filled by another process, which took this one for lost: stage again"
+                f"{self.folder.path} is filled by another process, which counted this one as lost: stage again"
             )
         self._live.keep_manifest(self.plan.manifest)
         with files.storage_errors("create", self.folder.path):

@@ -82,7 +82,7 @@ class MeetingFolder:
             data, status = self.folder.read(TOKEN)
             came = self.folder.read(self._coming)[1].st_mtime_ns
         if status.st_uid != os.geteuid() or status.st_mode & 0o077 or len(data) != TOKEN_BYTES:
-            raise StorageError(f"{path} holds no token that only you may read: remove {self.path}")
+            raise StorageError(f"{path} does not hold a token that only you can read: remove {self.path}")
         return data, came
 
     def listener(self, content: str) -> TcpListener:

@@ -69,7 +69,9 @@ def layouts(job: Job) -> dict[str, Layout]:
     if not striping.is_lustre(job.dest):
         system = filesystem_of(job.dest)
         if asked:
-            raise StorageError(f"{job.dest} lies on {system}, where stripes cannot be chosen: ask for none")
+            raise StorageError(
+                f"{job.dest} lies on {system}, where stripes cannot be set: leave out the stripe options"
+            )
         _log.info("%s lies on %s, which has no stripes to choose: a plain copy", job.dest, system)
         return {}
     if striping.has_site_layout(job.dest) and not asked:

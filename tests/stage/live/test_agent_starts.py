@@ -180,7 +180,7 @@ def test_a_process_whose_claim_is_over_touches_nothing_of_its_successor(source: 
     claim = claim_file.make(folder.claims, 1)
     assert claim and claim_file.make(folder.claims, 2)
     folder.begin(str(source.root))
-    with pytest.raises(StorageError, match=r"is filled by another process, which took this one for lost"):
+    with pytest.raises(StorageError, match=r"is filled by another process, which counted this one as lost"):
         agent_main.ready_node(given, job, plan, folder, claim)
     assert LiveFolder(folder).agent() is None and not list(folder.path.glob("*.bin"))
 
