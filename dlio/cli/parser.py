@@ -21,7 +21,7 @@ Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 OF_ALL_VERBS = {
     "--json": "print the report, and an error, as one JSON object",
     "--quiet": "print errors only",
-    "--verbose": "print what is done, in log lines",
+    "--verbose": "log each step",
 }
 SHELLS = ("bash", "zsh", "tcsh")  # that completion is known for
 _GENERAL = "options of all verbs"
@@ -123,20 +123,19 @@ class _Help(argparse.HelpFormatter):
         super().start_section(heading and bold(heading, sys.stdout))
 
 
-def add_verb(
-    verbs: Verbs, function: Callable[[argparse.Namespace], int], *examples: str, page: str
-) -> argparse.ArgumentParser:
+def add_verb(verbs: Verbs, function: Callable[[argparse.Namespace], int], *examples: str) -> argparse.ArgumentParser:
     """Returns a new parser for a verb, with the name and the docstring of `function`.
 
     Args:
         verbs: where it is added.
         function: carries the verb out, and returns the exit code.
         examples: command lines, without `dlio`.
-        page: of the documentation, below docs/.
     """
     first, _, rest = (function.__doc__ or "").strip().partition("\n")
     name = function.__name__
-    shown = "\n".join(["examples:", *(f"  dlio {example}" for example in examples), "", f"more: docs/{page}"])
+    shown = "\n".join(
+        ["examples:", *(f"  dlio {example}" for example in examples), "", f"more: docs/reference/commands/{name}.md"]
+    )
     verb: argparse.ArgumentParser = verbs.add_parser(
         name,
         help=first,

@@ -7,6 +7,7 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
+from tools.site.command_line import with_options
 from tools.site.linked import linked_pages, rewritten
 from tools.site.reference import reference_pages
 
@@ -19,6 +20,6 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Lets links of a document in docs/ to files outside of it lead to their pages."""
+    """Adds the options to a verb's page, and lets links of a document to files outside docs/ lead to their pages."""
     path = page.file.abs_src_path
-    return rewritten(markdown, Path(path)) if path else markdown
+    return rewritten(with_options(markdown), Path(path)) if path else markdown
