@@ -49,7 +49,7 @@ VERBS = {
 def parser(verb: str | None = None) -> argparse.ArgumentParser:
     """Returns the parser of the whole command line; for a known `verb` or --version, of no more than that."""
     about = "Packs, stages and feeds data sets of many small images."
-    top = Parser(prog="dlio", description=about, epilog="dlio VERB --help shows what a verb takes, with examples.")
+    top = Parser(prog="dlio", description=about, epilog="dlio VERB --help prints the options of a verb, with examples.")
     top.add_argument("--version", action="version", version=f"dlio {__version__}")
     completion = 'print the completion script: eval "$(dlio --print-completion bash)"'
     top.add_argument("--print-completion", action=PrintCompletion, choices=SHELLS, help=completion)
@@ -77,7 +77,7 @@ def main(argv: list[str] | None = None) -> int:
             complain_as_json(problem, type(error).__name__, code)
         elif isinstance(error, ArgumentsError):
             complain(problem, error.program)
-            print(f"{error.program} --help shows what it takes", file=sys.stderr)
+            print(f"{error.program} --help prints its options", file=sys.stderr)
         else:
             complain(problem)
         return code
@@ -117,7 +117,7 @@ def _explained(error: BaseException, args: argparse.Namespace) -> tuple[str, int
         case MemoryError() | RuntimeError() if limit is not None:
             return f"{str(error) or 'not enough memory'}: {limit}", MissingError.exit_code
         case KeyboardInterrupt():
-            advice = "; run the same command again to go on" if getattr(args, "resumes", False) else ""
+            advice = "; run the same command again to continue" if getattr(args, "resumes", False) else ""
             return f"interrupted{advice}", EXIT_INTERRUPTED
     raise error
 

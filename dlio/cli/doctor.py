@@ -24,10 +24,10 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def doctor(args: argparse.Namespace) -> int:
-    """Checks this machine for dlio, line by line: each is good, or says what to change.
+    """Checks this machine for dlio: each line says `good`, or what to change.
 
-    Checks the compiled core, packages, launcher, cores, memory, local storage, MPI, and leftovers of dead jobs, in 15 s
-    at most. The exit code is 0 unless something cannot work.
+    Checks the compiled core, packages, launcher, cores, memory, local storage, MPI, and leftovers of dead jobs, within
+    15 s. The exit code is 0 unless something cannot work.
     """
 
     def show(finding: Finding) -> None:

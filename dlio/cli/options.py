@@ -38,20 +38,20 @@ def dataset_argument(verb: argparse.ArgumentParser) -> None:
 
 
 def known_values(verb: Options, option: str, values: Sequence[str], **keywords: Any) -> None:
-    """Adds an option that takes one of these values, or something else; shells complete the values."""
+    """Adds an option that accepts these values and others; shells complete the values."""
     verb.add_argument(option, **keywords).values = values  # type: ignore[attr-defined]
 
 
 def workers_option(verb: Options) -> None:
     """Adds --workers."""
-    verb.add_argument("--workers", type=count, metavar="N", help="number of processes (default: one for each core)")
+    verb.add_argument("--workers", type=count, metavar="N", help="number of processes (default: one per core)")
 
 
 def engine_options(verb: Options) -> None:
     """Adds --workers, --engine and --engine-address, which `open_pool` reads."""
-    verb.add_argument("--workers", type=count, metavar="N", help="number of workers (default: one for each core)")
+    verb.add_argument("--workers", type=count, metavar="N", help="number of workers (default: one per core)")
     engines = executors.names()
-    about = f"what runs the workers: {', '.join(engines)}, or a module's dotted path (default: processes)"
+    about = f"the engine that runs the workers: {', '.join(engines)}, or a module's dotted path (default: processes)"
     known_values(verb, "--engine", engines, default="processes", metavar="ENGINE", help=about)
     verb.add_argument(
         "--engine-address", metavar="A", help="a running dask, ray or spark cluster (default: a local one)"

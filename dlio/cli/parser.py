@@ -21,7 +21,7 @@ Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 OF_ALL_VERBS = {
     "--json": "print the report, and an error, as one JSON object",
     "--quiet": "print errors only",
-    "--verbose": "print what is done, in log lines",
+    "--verbose": "log each step",
 }
 SHELLS = ("bash", "zsh", "tcsh")  # that completion is known for
 _GENERAL = "options of all verbs"

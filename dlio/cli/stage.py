@@ -42,7 +42,7 @@ def add_verbs(verbs: Verbs) -> None:
             verbs,
             stage,
             "stage packed /local",
-            "stage env.sqsh /local",
+            "stage https://example.org/env.sqsh /local",
             "stage packed --background",
             "stage packed /lustre/scratch --strategy stripe --stripe-count 8",
         )
@@ -52,19 +52,23 @@ def add_verbs(verbs: Verbs) -> None:
 
 def _stage_options(verb: argparse.ArgumentParser) -> None:
     verb.set_defaults(resumes=True)
-    verb.add_argument("dataset", metavar="DATASET", help=f"{OF_DATASET}, or any other file or folder")
-    where = "a folder on node-local storage, or on a shared file system to be striped (default: the first with room)"
+    verb.add_argument("dataset", metavar="DATASET", help=f"{OF_DATASET}, or any other file (also at a URL) or folder")
+    where = (
+        "a folder on node-local storage, or for --strategy stripe on Lustre (default: the first local one with room)"
+    )
     verb.add_argument("dest", metavar="DEST", nargs="?", type=local_path, help=where)
-    verb.add_argument("--allow-shared", action="store_true", help="accept a DEST that other machines see too")
-    modes = "permissions of the staged files, such as 644 (default: the source's; for a URL 600)"
+    verb.add_argument("--allow-shared", action="store_true", help="accept a DEST that other machines see, too")
+    modes = "permissions of the staged files, such as 644 (default: those of the source; 600 for a URL)"
     verb.add_argument("--mode", type=octal, metavar="MODE", help=modes)
     choice_options(verb, "which node copies what")
     aside = verb.add_argument_group("staging in the background")
     how = aside.add_mutually_exclusive_group()
-    how.add_argument("--background", action="store_true", help="start this node's agent, and return")
-    how.add_argument("--status", action="store_true", help="print how far it is")
-    how.add_argument("--wait", action="store_true", help="wait until it is complete")
-    how.add_argument("--dry-run", action="store_true", help="print the decision and its reason, and write nothing")
+    how.add_argument("--background", action="store_true", help="start the agent of this node, and return")
+    how.add_argument("--status", action="store_true", help="print the progress of the copy")
+    how.add_argument("--wait", action="store_true", help="wait until the copy is complete")
+    how.add_argument(
+        "--dry-run", action="store_true", help="print the chosen strategy and the reason, and write nothing"
+    )
     kept = "with --background: keep at most SIZE on this node"
     aside.add_argument("--cache-size", type=size, metavar="SIZE", help=kept)
     lustre = verb.add_argument_group("stripes on Lustre")
@@ -76,11 +80,11 @@ def _stage_options(verb: argparse.ArgumentParser) -> None:
 
 
 def _clean_options(verb: argparse.ArgumentParser) -> None:
-    where = "the DEST of dlio stage (default: the folders that it chooses from itself; give any other DEST)"
+    where = "the DEST of dlio stage (default: the folders from which dlio stage chooses)"
     verb.add_argument("dest", metavar="DEST", nargs="?", type=local_path, help=where)
     verb.add_argument("--job", metavar="ID", help="the scheduler's job id (default: this job's)")
-    verb.add_argument("--keep", action="store_true", help="only end the leases, and leave the copies for the next job")
-    limit = f"name and leave what is not done by then ({DEADLINE_SECONDS:g})"
+    verb.add_argument("--keep", action="store_true", help="end only the leases, and keep the copies for the next job")
+    limit = f"stop after this time, and list the copies that are left ({DEADLINE_SECONDS:g})"
     verb.add_argument("--deadline", type=seconds, default=DEADLINE_SECONDS, metavar="SECONDS", help=limit)
 
 
@@ -95,19 +99,19 @@ def choice_options(parser: argparse.ArgumentParser, purpose: str) -> None:
     )
     epochs = "the planned number of epochs: auto stages in parts if a whole copy takes longer than it saves"
     verb.add_argument("--epochs", type=count, default=0, metavar="E", help=epochs)
-    machine = "a file that describes the machine, or the name of one that is included (default: what bench measured)"
+    machine = "a file that describes the machine, or the name of an included file (default: the rates of dlio bench)"
     verb.add_argument("--machine", default="", metavar="FILE", help=machine)
 
 
 def stage(args: argparse.Namespace) -> int:
-    """Copies a data set, or any file or folder, to DEST, on each node once; every process of a job may call it.
+    """Copies a data set, or any file or folder, to DEST, once per node; every process of a job may call it.
 
-    Files and folders keep their modes, times and links: an image of a container, an environment, weights. A copy that
-    exists already is found at once. The last line printed is the path of the copy. With --json one process of each node
-    prints an object: its first, and any other that had to copy in its place.
+    Container images, environments, weights and other files and folders keep their modes, times and links. If a complete
+    copy exists, it is found at once. The last line printed is the path of the copy. With --json, one process per node
+    prints an object: the first, or another one that had to copy instead.
     """
     if args.cache_size is not None and not args.background:
-        raise UsageError("--cache-size goes with --background only: without it the whole part of a node is copied")
+        raise UsageError("--cache-size needs --background: without it, dlio copies the whole part of a node")
     if args.status or args.background:
         return _status(args) if args.status else _begin(args)
     if args.wait:
@@ -155,7 +159,7 @@ def _found(args: argparse.Namespace) -> list[dict[str, Any]]:
 def _check_under_way(args: argparse.Namespace) -> None:
     """Raises StorageError if this node has no copy that is complete or being filled."""
     if not _found(args):
-        raise StorageError(f"nothing of {shown(args.dataset)} is being staged here: run dlio stage --background first")
+        raise StorageError(f"{shown(args.dataset)} is not being staged on this node: run dlio stage --background first")
 
 
 def _status(args: argparse.Namespace) -> int:
@@ -168,7 +172,7 @@ def _status(args: argparse.Namespace) -> int:
         for node in copy.get("nodes", ()):
             say(args, f"  node {node['node']} ({node['host']}): {in_words(node)}")
     if not found:
-        say(args, f"nothing of {shown(args.dataset)} is staged here, or being staged")
+        say(args, f"{shown(args.dataset)} is neither staged nor being staged on this node")
     return EXIT_DONE
 
 
@@ -264,10 +268,10 @@ class _Shown:
 def clean(args: argparse.Namespace) -> int:
     """Ends this job's leases on staged data sets, and removes the data sets that no other job uses.
 
-    Without DEST, data sets are removed from the folders that dlio stage chooses from by itself, and nowhere else.
+    Without DEST, only the folders from which dlio stage chooses are cleaned.
 
-    A data set that is not removed by the deadline, or whose agent does not end, is named on stderr and left. The exit
-    code is 0 all the same: else any user could make an epilogue fail.
+    If a data set is not removed by the deadline, or its agent does not end, it is listed on stderr and left. The exit
+    code is still 0, because otherwise any user could make an epilogue fail.
     """
     left: dict[str, str] = {}
 

@@ -60,7 +60,7 @@ class Watching:
 
     @property
     def _process(self) -> Process | None:
-        return self._scheduler.current and self._scheduler.current.process
+        return self._scheduler.current.process if self._scheduler.current else None
 
     def _taking(self, take: Callable[[Buffers], memoryview]) -> Callable[[Buffers], memoryview]:
         def counted(buffers: Buffers) -> memoryview:
@@ -126,9 +126,8 @@ class Watching:
             tried, failed = self._silent.get(key, (-_AVOIDED, -_AVOIDED))
             now = self._scheduler.now  # another thread may have found out earlier, while this one tried
             if is_urgent and failed + _AT_ONCE < now < tried + _AVOIDED:
-                self._oracle.broken(
-                    "left-alone", f"{self._process} tries {address[0]} again after {(now - failed) / S:.3f} s"
-                )
+                after = f"after {(now - failed) / S:.3f} s"
+                self._oracle.broken("left-alone", f"{self._process} tries {address[0]} again {after}")
             try:
                 return connect(address, *arguments)
             except TimeoutError:

@@ -166,7 +166,7 @@ class Fetching:
             pool = self._pools[key]
         with streams, self._asking(request.file, f"node {peer.node} at {peer.address[0]}"):
             if peer.node in meeting:
-                raise TimeoutError("it did not answer just now")
+                raise TimeoutError("it did not answer a moment ago")
             read = partial(Connection.read, request=request, target=target, patience=wire.STALL_SECONDS)
             return pool.use(read, lambda: tcp.connect(peer.address, meeting.token, content, self._client))
 

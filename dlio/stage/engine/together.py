@@ -72,7 +72,7 @@ class Together:
             _log.warning("nodes %s of %d did not come: start dlio stage on every node", absent, meeting.num_nodes)
         for peer in meeting.lost():
             why = f": {peer.waiting_for}" if peer.waiting_for else ""
-            _log.warning("node %d (%s) was lost before it had all%s", peer.node, peer.owner.host, why)
+            _log.warning("node %d (%s) was lost before its copy was complete%s", peer.node, peer.owner.host, why)
 
     def close(self) -> None:
         """Leaves a last word for rank 0."""

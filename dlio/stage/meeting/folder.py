@@ -1,15 +1,15 @@
 """A folder that all nodes see, in which they meet: made, held open, and removed, in a place that users may share.
 
-    $DLIO_MEET/dlio-meet-<user id>/<job>-<content id>/     by default below ~/.local/state/dlio; <job>.<hex>-... below
+    $DLIO_MEET/dlio-meet-<user id>/<job>-<content id>/     by default below ~/.local/state/dlio
         token                          of the job; the first that writes it wins
         node-<rank>of<nodes>.json      where a node listens, how far it is; its modification time is a sign of life
         rank-<rank>of<size>.json       the machine of a process, if the launcher does not number the nodes
 
 Outside a scheduler a job is named after what its launcher gives. Two jobs that still have one name do not meet if they
-have other numbers of nodes. Else the one whose node finds its place taken meets in a folder that is also named after
-its DEST; of two that come in the same moment, the first to notice it is refused. Nobody else can replace $DLIO_MEET, or
-it is not used. What lies below is reached by descriptor, follows no link, and is this user's alone: so nothing is
-written or removed elsewhere, even if the modes of these folders change later.
+have other numbers of nodes. Else they stage the same: each node is known by the process that came first, and the other
+one asks the others, but tells nothing as long as that lives. Nobody else can replace $DLIO_MEET, or it is not used.
+What lies below is reached by descriptor, follows no link, and is this user's alone: so nothing is written or removed
+elsewhere, even if the modes of these folders change later.
 """
 
 from __future__ import annotations
@@ -53,7 +53,6 @@ class MeetingFolder:
         node: this node's rank.
         num_nodes: of the job; or its processes, if each is told of.
         all_come: whether the folder stays until all have come; else it is removed with the last that is present.
-        dest: where the job stages to, if another one may have its name; None if all of this name are one job.
 
     Attributes:
         folder: held open.
@@ -61,55 +60,42 @@ class MeetingFolder:
 
     is_joined_by_others = True
 
-    def __init__(
-        self, path: Path, node: int, num_nodes: int, *, all_come: bool = True, dest: Path | None = None
-    ) -> None:
-        self._node, self._num_nodes, self._all_come, self._dest = node, num_nodes, all_come, dest
+    def __init__(self, path: Path, node: int, num_nodes: int, *, all_come: bool = True) -> None:
+        self.path, self._node, self._num_nodes, self._all_come = path, node, num_nodes, all_come
         self._name, self._own = f"node-%dof{num_nodes}.json", f"node-{node}of{num_nodes}.json"
         self._left = set[int]()
-        self._came = 0  # when this node first told something, by the file system's clock
+        self.folder = open_meeting(self.path)
         self._coming = f".{TOKEN}.{world.random_bytes(8).hex()}"
-        self._enter(path)
+        self._close = weakref.finalize(self, _close, self.folder, self._coming, all_come)
+        self.token, self._came = self._token()
 
-    def _enter(self, path: Path) -> None:
-        self.path, self.folder = path, open_meeting(path)
-        self._close = weakref.finalize(self, _close, self.folder, self._coming, self._all_come)
-        self.token = self._token()
+    def _token(self) -> tuple[bytes, int]:
+        """Returns the job's token, made if this node is the first, and when this node came, by the file system's clock.
 
-    def _token(self) -> bytes:
-        """Returns the job's token, made if this node is the first; its draft says that this node is coming."""
+        Its draft says that this node is coming.
+        """
         path = self.path / TOKEN
         with files.storage_errors("write", path):
             self.folder.write_new(self._coming, world.random_bytes(TOKEN_BYTES), 0o600)
             with suppress(FileExistsError):
                 self.folder.link(self._coming, TOKEN)
             data, status = self.folder.read(TOKEN)
+            came = self.folder.read(self._coming)[1].st_mtime_ns
         if status.st_uid != os.geteuid() or status.st_mode & 0o077 or len(data) != TOKEN_BYTES:
-            raise StorageError(f"{path} holds no token that only you may read: remove {self.path}")
-        return data
+            raise StorageError(f"{path} does not hold a token that only you can read: remove {self.path}")
+        return data, came
 
     def listener(self, content: str) -> TcpListener:
-        """Returns where this node listens; see `Place`. Goes to another folder if another job's node is in this one."""
-        if self._dest and self._is_of_another():
-            self._close()
-            job, _, content = self.path.name.rpartition("-")
-            dest = files.digest_bytes(bytes(self._dest)).partition(":")[2]
-            self._enter(self.path.with_name(f"{job}.{dest}-{content}"))
+        """Returns where this node listens; see `Place`."""
         return TcpListener(world.address(), self.token, content)
 
     def tell(self, peer: Peer) -> None:
-        """Writes this node's file; see `Place`. Raises UsageError if it is another job's."""
-        if self._dest and self._is_of_another():
-            raise UsageError(
-                f"another job stages the same on node {self._node} of {self._num_nodes}, and both meet in "
-                f"{self.path}: wait until it has ended, or name another folder for this one in {MEET}"
-            )
+        """Writes this node's file, unless another process has it; see `Place`."""
         with files.storage_errors("write", self.path):
-            self.folder.publish(self._own, json.dumps(peer.to_json()).encode())
-            if not self._came:
-                self._came = self.folder.read(self._own)[1].st_mtime_ns
-                with suppress(FileNotFoundError):
-                    self.folder.unlink(self._coming)
+            if not (is_hidden := self._is_of_another()):
+                self.folder.publish(self._own, json.dumps(peer.to_json()).encode())
+            with suppress(FileNotFoundError):  # it was unlinked by an earlier call
+                (self.folder.touch if is_hidden else self.folder.unlink)(self._coming)
 
     def look(self, node: int) -> tuple[Peer, object] | None:
         """Returns what a node's file says, and when it was written; see `Place`."""
@@ -118,7 +104,7 @@ class MeetingFolder:
             return None
         peer, written = found
         if peer.has_left:
-            if not self._came or written < self._came - JOIN_SECONDS * 1e9:
+            if written < self._came - JOIN_SECONDS * 1e9:
                 return None  # in an earlier run of this job
             self._left.add(node)
         return peer, written
@@ -177,11 +163,6 @@ def meeting_folder(content: str, job: str = "", kind: str = "") -> Path:
     return Path(base).absolute() / f"{_MEETINGS}-{os.geteuid()}" / name
 
 
-def place_of(content: str, dest: Path, node: int, num_nodes: int) -> MeetingFolder:
-    """Returns where a node of this job, which stages to `dest`, meets the others; raises StorageError, UsageError."""
-    return MeetingFolder(meeting_folder(content), node, num_nodes, dest=None if lease.job_name() else dest)
-
-
 def open_meeting(path: Path) -> OpenFolder:
     """Returns a meeting folder, made if it is missing and held open, after removing those of jobs that ended long ago.
 
@@ -217,9 +198,7 @@ def forget(job: str) -> None:
         with OpenFolder.at(path.parent.parent) as opened, _own(opened, path.parent.name, 0o022) as around:
             _forget_old(around)
             for meeting in _meetings(around):
-                if re.fullmatch(
-                    rf"{re.escape(path.name[:-1])}({SHOWN}|\.[0-9a-f]{{32}})?-", meeting.path.name[:-_CONTENT]
-                ):
+                if meeting.path.name[:-_CONTENT] in (path.name, f"{path.name[:-1]}{SHOWN}-"):
                     with suppress(OSError):
                         _leave_for_the_dead(meeting)
     except StorageError as error:

@@ -15,7 +15,7 @@ from dlio.locking.owner import node_id
 from dlio.stage.copies.base_folder import check_names
 from dlio.stage.job import Job
 from dlio.stage.meeting import mpi
-from dlio.stage.meeting.folder import MEET, MeetingFolder, meeting_folder, place_of
+from dlio.stage.meeting.folder import MEET, MeetingFolder, meeting_folder
 from dlio.stage.meeting.meeting import Meeting, Place, numbered
 
 _POLL_SECONDS = 0.05
@@ -32,13 +32,12 @@ def met(job: Job) -> tuple[Job, Meeting | None]:
         StorageError: the nodes have no folder to meet in.
     """
     check_names(job.manifest)
-    topology, place = _met(job, job.topology)
+    topology, place = _met(job.topology, job.manifest.content_id)
     meeting = Meeting(place, topology.node_rank or 0, topology.num_nodes or 1) if place else None
     return replace(job, topology=topology), meeting
 
 
-def _met(job: Job, topology: Topology) -> tuple[Topology, Place | None]:
-    content = job.manifest.content_id
+def _met(topology: Topology, content: str) -> tuple[Topology, Place | None]:
     if everyone := mpi.processes(topology):
         return mpi.introduced(everyone, topology, content)
     if 1 in (topology.world_size, topology.num_nodes):
@@ -48,7 +47,7 @@ def _met(job: Job, topology: Topology) -> tuple[Topology, Place | None]:
         topology = numbered(topology, machines(everybody, topology.rank, topology.world_size))
     if topology.num_nodes == 1 or topology.local_rank:
         return topology, None
-    return topology, place_of(content, job.dest, topology.node_rank or 0, topology.num_nodes or 0)
+    return topology, MeetingFolder(meeting_folder(content), topology.node_rank or 0, topology.num_nodes or 0)
 
 
 def machines(place: MeetingFolder, rank: int, size: int) -> list[str]:

@@ -157,7 +157,7 @@ class Meeting:
 
     def __init__(self, place: Place, node: int, num_nodes: int) -> None:
         self.node, self.num_nodes, self._place = node, num_nodes, place
-        self.is_joined_by_others = place.is_joined_by_others
+        self.token, self.is_joined_by_others = place.token, place.is_joined_by_others
         self._began = world.monotonic()
         self._lock = world.lock()
         self._heartbeats = liveness.Heartbeats()
@@ -166,11 +166,6 @@ class Meeting:
         self._down: dict[int, float] = {}
         self._done: set[int] = set()
         self._has_left = False
-
-    @property
-    def token(self) -> bytes:
-        """The job's token; another one once this node listens, if it found its place taken."""
-        return self._place.token
 
     def listener(self, content: str) -> TcpListener:
         """Returns where this node listens to the others; raises StorageError."""

@@ -125,7 +125,7 @@ def _in_a_child(user: int | None, work: Callable[[], Iterable[Any]], patience: P
         os.close(reader)
         code = _end(child)
     if code:
-        raise StorageError(f"the process that did it{whose} died with the exit code {code}")
+        raise StorageError(f"the process that worked{whose} died with the exit code {code}")
 
 
 def _lines(reader: int, child: int, patience: Patience) -> Iterator[bytes]:

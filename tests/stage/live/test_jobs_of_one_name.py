@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dlio.dataset.manifest import Manifest
-from dlio.errors import UsageError
 from dlio.locking.owner import Owner
-from dlio.stage.meeting.folder import meeting_folder, place_of
+from dlio.stage.meeting.folder import meeting_folder
 from dlio.stage.meeting.meeting import Peer
 from tests.helpers.forked import Forked, wait_for
 from tests.helpers.live import meet_in, met
@@ -91,60 +91,42 @@ def test_a_meeting_stays_until_all_nodes_of_another_job_of_its_name_have_come(
     assert not meeting_folder(CONTENT).exists()
 
 
-def test_a_second_job_whose_places_are_taken_meets_elsewhere(
-    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_second_job_that_stages_the_same_asks_and_tells_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has another DEST: its nodes would end at the words of the first one's, and the other way round."""
+    """It has another DEST. Its node would end at the words of the first one's, and the other way round."""
     meet_in(tmp_path / "meet", monkeypatch)
-    content = source.content_id
-    first = [place_of(content, tmp_path / "one", rank, 2) for rank in (0, 1)]
-    words = [Peer(rank, ("127.0.0.1", 9), Owner.current(), False, 0, 1) for rank in (0, 1)]
-    for place, word in zip(first, words, strict=True):
-        place.tell(word)
+    at_work = Peer(0, ("127.0.0.1", 9), Owner.current(), False, 0, 1)
+    first, other = met(CONTENT, 0, 2), met(CONTENT, 1, 2)
+    other.tell(replace(at_work, node=1))
+    path = meeting_folder(CONTENT)
 
     def second() -> None:
-        places = [place_of(content, tmp_path / "two", rank, 2) for rank in (0, 1)]
-        for place, word in zip(places, words, strict=True):
-            place.listener(content)
-            place.tell(replace(word, owner=Owner.current(), total=2))
-        assert places[0].token == places[1].token != first[0].token
-        assert (found := places[0].look(1)) and found[0].total == 2
-        places[0].leave(None)
-        assert places[1].path.exists()
-        places[1].leave(None)
-        assert not places[1].path.exists()
-
-    assert Forked(second).wait() == 0
-    assert (found := first[0].look(1)) and found[0] == words[1]
-    for place in first:
-        place.leave(None)
-    assert not meeting_folder(content).exists()
-
-
-def test_of_two_jobs_that_come_in_the_same_moment_one_is_refused(
-    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both have found the place free before either took it."""
-    meet_in(tmp_path / "meet", monkeypatch)
-    content, at_work = source.content_id, Peer(0, ("127.0.0.1", 9), Owner.current(), False, 0, 1)
-
-    def second() -> None:
-        place = place_of(content, tmp_path / "two", 0, 2)
-        place.listener(content)
-        (tmp_path / "listens").touch()
+        node = met(CONTENT, 0, 2)
         wait_for(tmp_path / "told")
-        with pytest.raises(UsageError, match=r"another job stages the same on node 0 of 2.*DLIO_MEET"):
-            place.tell(replace(at_work, owner=Owner.current()))
-        place.leave(replace(at_work, owner=Owner.current()))
+        [draft] = path.glob(".token.*")
+        os.utime(draft, (1, 1))
+        node.tell(replace(at_work, owner=Owner.current()))
+        assert node.peer(1) and draft.stat().st_mtime > 1
+        (tmp_path / "hidden").touch()
+        wait_for(tmp_path / "left")
+        assert path.exists()
+        node.tell(replace(at_work, owner=Owner.current(), total=2))
+        assert len(list(path.glob("node-0of2.json"))) == 1 and not list(path.glob(".token.*"))
+        node.leave()
 
     child = Forked(second)
-    wait_for(tmp_path / "listens")
-    first = place_of(content, tmp_path / "one", 0, 2)
+    wait_for(path / "node-1of2.json")
+    while len(list(path.glob(".token.*"))) < 2:
+        time.sleep(0.005)
     first.tell(at_work)
     (tmp_path / "told").touch()
-    assert child.wait() == 0
-    assert met(content, 1, 2).peer(0) == at_work
-    first.leave(None)
+    wait_for(tmp_path / "hidden")
+    assert other.peer(0) == at_work
+    first.leave(replace(at_work, is_complete=True))
+    other.leave()
+    (tmp_path / "left").touch()
+    assert child.wait() == 0 and not path.exists()
 
 
 @pytest.mark.parametrize("variable", ["TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE", "MASTER_PORT"])
