@@ -9,6 +9,7 @@ from mkdocs.structure.files import File, Files
 
 from tools.site.command_line import with_options
 from tools.site.linked import linked_pages, rewritten
+from tools.site.python_reference import with_docstrings
 from tools.site.reference import reference_pages
 
 
@@ -20,6 +21,6 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Adds the options to a verb's page, and lets links of a document to files outside docs/ lead to their pages."""
-    path = page.file.abs_src_path
-    return rewritten(with_options(markdown), Path(path)) if path else markdown
+    """Adds options and docstrings, and lets links of a document to files outside docs/ lead to their pages."""
+    markdown, path = with_docstrings(with_options(markdown)), page.file.abs_src_path
+    return rewritten(markdown, Path(path)) if path else markdown
