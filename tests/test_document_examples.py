@@ -12,6 +12,7 @@ import pytest
 
 from tests.helpers import documents
 from tests.helpers.rounds import ROUNDS
+from tests.helpers.squashfs import needs
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*ROOT.glob("docs/**/*.md"), *ROOT.glob("tools/*/*.md"), ROOT / "README.md"]
@@ -32,7 +33,9 @@ RUN = [
     "how-to/files",
     "reference/manifest",
 ]
-HEAVY = ["index", "how-to/torch", "how-to/tensorflow", "how-to/jax"]
+COMMANDS = sorted(f"reference/commands/{path.stem}" for path in ROOT.glob("docs/reference/commands/*.md"))
+MOUNT = "reference/commands/mount"
+HEAVY = ["index", "how-to/torch", "how-to/tensorflow", "how-to/jax", "reference/commands/bench"]
 
 
 @pytest.fixture(autouse=True)
@@ -57,9 +60,14 @@ def run(page: str, folder: Path, prepared: Path, monkeypatch: pytest.MonkeyPatch
     documents.run(documents.blocks(ROOT / "docs" / f"{page}.md"), folder)
 
 
-@pytest.mark.parametrize("page", RUN)
+@pytest.mark.parametrize("page", [*RUN, *(page for page in COMMANDS if page not in (MOUNT, *HEAVY))])
 def test_a_page_does_what_it_shows(page: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(page, tmp_path, prepared, monkeypatch)
+
+
+@needs("squashfuse_ll", "fusermount3", "/dev/fuse")
+def test_the_page_of_mount_does_what_it_shows(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(MOUNT, tmp_path, prepared, monkeypatch)
 
 
 @pytest.mark.skipif(ROUNDS == 1, reason="imports every framework: DLIO_TEST_ROUNDS=2 runs it, as make soak does")
@@ -99,4 +107,4 @@ def test_every_page_is_run_or_names_a_machine() -> None:
     for path in ROOT.glob("docs/**/*.md"):
         page = str(path.relative_to(ROOT / "docs").with_suffix(""))
         kinds = {block.kind for block in documents.blocks(path)} & {"python", "console"}
-        assert not kinds or page in {*RUN, *HEAVY, *elsewhere}, f"{page} has examples that nothing runs"
+        assert not kinds or page in {*RUN, *COMMANDS, *HEAVY, *elsewhere}, f"{page} has examples that nothing runs"

@@ -15,7 +15,7 @@ from tools.site.reference import reference_pages
 from tools.site.tested import PAGE, figures
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = (".", "docs", "docs/*", ".github", "tools/*", "benchmarks")
+FOLDERS = (".", "docs", "docs/*", "docs/*/*", ".github", "tools/*", "benchmarks")
 DOCUMENTS = [path for folder in FOLDERS for path in ROOT.glob(f"{folder}/*.md")]
 IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)#\s]+)")
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
@@ -69,6 +69,13 @@ def test_the_figures_of_how_dlio_is_tested_are_the_codes() -> None:
         name: int(number.replace(",", "")) for name, number in re.findall(r"^\| (.+) \| ([\d,]+) \|$", table, re.M)
     }
     assert stated == pytest.approx(figures(), rel=0.05), "run python -m tools.site.tested"
+
+
+def test_every_entry_of_the_comparison_names_its_source() -> None:
+    tables = (ROOT / "docs" / "compare.md").read_text().partition("## When not")[0]
+    rows = [line.strip("| ").split(" | ") for line in tables.splitlines() if line.startswith("| ")]
+    entries = [cell for row in rows if row[0] != "tool" for cell in row[1:]]
+    assert len(entries) > 80 and [cell for cell in entries if "](" not in cell] == []
 
 
 def test_the_navigation_names_every_page_and_only_pages() -> None:

@@ -80,11 +80,11 @@ def imported_by(path: Path, known: dict[str, Path]) -> set[str]:
     found = set()
     tree = ast.parse(path.read_text())
     typing = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)]
-    unseen = {id(below) for node in typing for child in node.body for below in ast.walk(child)}
+    type_only = {id(below) for node in typing for child in node.body for below in ast.walk(child)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.level == 0 and id(node) not in unseen:
+        if isinstance(node, ast.ImportFrom) and node.level == 0 and id(node) not in type_only:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
-        elif isinstance(node, ast.Import) and id(node) not in unseen:
+        elif isinstance(node, ast.Import) and id(node) not in type_only:
             names = [alias.name for alias in node.names]
         else:
             continue

@@ -49,7 +49,7 @@ VERBS = {
 def parser(verb: str | None = None) -> argparse.ArgumentParser:
     """Returns the parser of the whole command line; for a known `verb` or --version, of no more than that."""
     about = "Packs, stages and feeds data sets of many small images."
-    top = Parser(prog="dlio", description=about, epilog="dlio VERB --help shows what a verb takes, with examples.")
+    top = Parser(prog="dlio", description=about, epilog="dlio VERB --help prints the options of a verb, with examples.")
     top.add_argument("--version", action="version", version=f"dlio {__version__}")
     completion = 'print the completion script: eval "$(dlio --print-completion bash)"'
     top.add_argument("--print-completion", action=PrintCompletion, choices=SHELLS, help=completion)
@@ -62,10 +62,10 @@ def parser(verb: str | None = None) -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line and returns its exit code; an error is one line on stderr, with --json one JSON object."""
-    words = _verb_first(sys.argv[1:] if argv is None else argv)
+    argv = _verb_first(sys.argv[1:] if argv is None else argv)
     args = argparse.Namespace()
     try:
-        return _run(words, args)
+        return _run(argv, args)
     except BrokenPipeError:
         _discard_output()
         return EXIT_DONE
@@ -73,22 +73,22 @@ def main(argv: list[str] | None = None) -> int:
         problem, code = _explained(error, args)
         if isinstance(error.__cause__, ReportedElsewhereError):
             return code  # another process of the same job prints it
-        if "--json" in takewhile("--".__ne__, words):
+        if "--json" in takewhile("--".__ne__, argv):
             complain_as_json(problem, type(error).__name__, code)
         elif isinstance(error, ArgumentsError):
             complain(problem, error.program)
-            print(f"{error.program} --help shows what it takes", file=sys.stderr)
+            print(f"{error.program} --help prints its options", file=sys.stderr)
         else:
             complain(problem)
         return code
 
 
-def _run(words: list[str], args: argparse.Namespace) -> int:
-    """Returns the exit code of a verb; without words, prints the help."""
-    if not words:
+def _run(argv: list[str], args: argparse.Namespace) -> int:
+    """Returns the exit code of a verb; without arguments, prints the help."""
+    if not argv:
         parser().print_help()
         return EXIT_DONE
-    parser(words[0]).parse_args(words, args)
+    parser(argv[0]).parse_args(argv, args)
     import numpy  # noqa: F401  every verb needs it, and may be interrupted once it is loaded
 
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # see `dlio.__main__`
@@ -117,15 +117,15 @@ def _explained(error: BaseException, args: argparse.Namespace) -> tuple[str, int
         case MemoryError() | RuntimeError() if limit is not None:
             return f"{str(error) or 'not enough memory'}: {limit}", MissingError.exit_code
         case KeyboardInterrupt():
-            advice = "; run the same command again to go on" if getattr(args, "resumes", False) else ""
+            advice = "; run the same command again to continue" if getattr(args, "resumes", False) else ""
             return f"interrupted{advice}", EXIT_INTERRUPTED
     raise error
 
 
-def _verb_first(words: list[str]) -> list[str]:
-    """Returns the words with the options of all verbs behind the verb: `dlio --json info` is `dlio info --json`."""
-    leading = list(takewhile(OF_ALL_VERBS.__contains__, words))
-    return [*words[len(leading) : len(leading) + 1], *leading, *words[len(leading) + 1 :]]
+def _verb_first(argv: list[str]) -> list[str]:
+    """Returns the arguments with the options of all verbs behind the verb: `dlio --json info` is `dlio info --json`."""
+    leading = list(takewhile(OF_ALL_VERBS.__contains__, argv))
+    return [*argv[len(leading) : len(leading) + 1], *leading, *argv[len(leading) + 1 :]]
 
 
 def _level(args: argparse.Namespace) -> int:

@@ -19,9 +19,7 @@ _TRANSFORMS = ("RandomResizedCrop", "CenterCrop", "Resize")
 
 def add_verbs(verbs: Verbs) -> None:
     """Adds this verb to the command line."""
-    verb = add_verb(
-        verbs, bench, "bench packed", "bench packed /local --transform CenterCrop:256", page="how-to/look.md"
-    )
+    verb = add_verb(verbs, bench, "bench packed", "bench packed /local --transform CenterCrop:256")
     dataset_argument(verb)
     verb.add_argument(
         "dest",
@@ -37,15 +35,15 @@ def add_verbs(verbs: Verbs) -> None:
         metavar="NAME:SIZE",
         help=f"the transform to measure: {known} (default: RandomResizedCrop:224)",
     )
-    ready = "also measure what dlio pack --decode-ready would give: the time of a window in each form, and the sizes"
+    ready = "also measure dlio pack --decode-ready: the time to decode a crop of each form, and the sizes"
     verb.add_argument("--decode-ready", action="store_true", help=ready)
 
 
 def bench(args: argparse.Namespace) -> int:
-    """Measures on this machine, in a minute, how fast storage, a local folder, decoding and loading are.
+    """Measures in a minute how fast storage, a local folder, decoding and loading are on this machine.
 
-    Prints how many threads to use, what limits the loader, and whether staging pays. The rates of storage are written
-    to the file named at the end. `plan` and `stage --strategy auto` use them.
+    Prints how many threads to use, what limits the loader, and whether staging pays. Writes the rates of storage to the
+    file named at the end; `plan` and `stage --strategy auto` use them.
     """
 
     def show(name: str, rate: float, unit: str) -> None:
@@ -58,7 +56,7 @@ def bench(args: argparse.Namespace) -> int:
     for line in found.verdict():
         say(args, line)
     if found.rates:
-        say(args, f"plan and stage take these rates of storage from {found.rates}")
+        say(args, f"plan and stage use these rates of storage, from {found.rates}")
     return EXIT_DONE
 
 

@@ -18,16 +18,16 @@ _COLOURS = {State.GOOD: Colour.GREEN, State.CHANGE: Colour.YELLOW, State.BROKEN:
 
 def add_verbs(verbs: Verbs) -> None:
     """Adds this verb to the command line."""
-    verb = add_verb(verbs, doctor, "doctor", "doctor packed /local --json", page="trouble.md")
+    verb = add_verb(verbs, doctor, "doctor", "doctor packed /local --json")
     verb.add_argument("dataset", metavar="DATASET", nargs="?", type=path_or_url, help="a packed data set to check, too")
     verb.add_argument("dest", metavar="DEST", nargs="?", type=local_path, help="the folder to stage to")
 
 
 def doctor(args: argparse.Namespace) -> int:
-    """Checks this machine for dlio, line by line: each is good, or says what to change.
+    """Checks this machine for dlio: each line says `good`, or what to change.
 
-    Checks the compiled core, packages, launcher, cores, memory, local storage, MPI, and leftovers of dead jobs, in 15 s
-    at most. The exit code is 0 unless something cannot work.
+    Checks the compiled core, packages, launcher, cores, memory, local storage, MPI, and leftovers of dead jobs, within
+    15 s. The exit code is 0 unless something cannot work.
     """
 
     def show(finding: Finding) -> None:

@@ -29,40 +29,39 @@ def add_verbs(verbs: Verbs) -> None:
         "index photos",
         "index labels.csv -o /scratch/labels-index --checksums",
         "index shards --format tfrecord --match 'train-*' --label-offset 1",
-        page="how-to/coming-from.md",
     )
     about = (
-        "a folder of class folders, or a list of images; with --format the folder of the shards, or of links to them"
+        "a folder of class folders, or a list of images; with --format, the folder of the shards, or of links to them"
     )
     verb.add_argument("path", metavar="PATH", type=local_path, help=about)
     workers_option(verb)
-    verb.add_argument("--overwrite", action="store_true", help="index again what has been indexed")
+    verb.add_argument("--overwrite", action="store_true", help="index again, and replace the index")
     _image_options(verb)
     shards = verb.add_argument_group("shards of another tool")
     about = f"{', '.join(names())}, or a module's dotted path"
     known_values(shards, "--format", names(), metavar="FORMAT", help=about)
-    shards.add_argument("--match", metavar="PATTERN", help="take only names that match, such as 'train-*'")
+    shards.add_argument("--match", metavar="PATTERN", help="use only names that match, such as 'train-*'")
     shards.add_argument(
         "--schema",
         type=_schema,
         metavar="JSON",
-        help=f"what the records hold, such as {_SCHEMA} (default: as the first records)",
+        help=f"what the records hold, such as {_SCHEMA} (default: from the first records)",
     )
     shards.add_argument(
         "--label-offset",
         type=int,
         default=0,
         metavar="N",
-        help="labels are class indices plus N (ImageNet: 1)",
+        help="the number that the shards add to class indices (ImageNet: 1)",
     )
 
 
 def _image_options(verb: argparse.ArgumentParser) -> None:
     images = verb.add_argument_group("images")
     images.add_argument("-o", "--out", type=local_path, metavar="OUT", help="the folder to write (default: PATH-index)")
-    about = "read each file once for its checksum, by which a change is found then; stage needs them"
+    about = "read each file once, and find changes by checksums; dlio stage needs them"
     images.add_argument("--checksums", action="store_true", help=about)
-    about = "raise (default), or skip missing files and bad entries, which the manifest then lists"
+    about = "raise (default), or skip missing files and bad entries, and list them in the manifest"
     images.add_argument("--on-error", choices=("raise", "skip"), default="raise", metavar="HOW", help=about)
     kinds = sources.names()
     known_values(
@@ -80,15 +79,15 @@ def _image_options(verb: argparse.ArgumentParser) -> None:
 
 
 def index(args: argparse.Namespace) -> int:
-    """Makes the images or shards in PATH a dlio data set where they lie; the files are not changed.
+    """Makes a dlio data set of the images or shards in PATH, in place; the files are not changed.
 
-    Of images, OUT gets a manifest, lists of the files with their sizes, times and labels, and a link to their folder. A
-    loader names a file that has changed since.
+    For images, OUT gets a manifest, lists of the files with their sizes, times and labels, and a link to their folder.
+    If a file has changed since, a loader raises an error that names it.
 
-    Of shards, PATH gets manifest.jsonl and the folder .dlio-index. The folder holds a table of the samples of each
+    For shards, PATH gets manifest.jsonl and the folder .dlio-index. The folder holds a table of the samples of each
     shard, and the offsets of its records for a TFRecord, RecordIO or WebDataset shard without a NAME.idx. During the
-    run, a folder .dlio-indexing keeps other runs out. If PATH is read-only, make a folder of links to the shards and
-    their indexes elsewhere, and give that folder.
+    run, a folder .dlio-indexing excludes other runs. If PATH is read-only, make a folder elsewhere with links to the
+    shards and their indexes, and give that folder.
     """
     source = args.path if args.format else _source(args)
     with Progress("index", unit="bytes", quiet=args.quiet) as progress, watching(progress.watch):

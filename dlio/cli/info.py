@@ -28,7 +28,7 @@ _SHUFFLES = {"yes": True, "no": False}
 def add_verbs(verbs: Verbs) -> None:
     """Adds these verbs to the command line."""
     _add_order(verbs)
-    verb = add_verb(verbs, info, "info packed", "info packed --stats --json", page="how-to/look.md")
+    verb = add_verb(verbs, info, "info packed", "info packed --stats --json")
     dataset_argument(verb)
     verb.add_argument("--shuffle-window", type=count, metavar="W", help="score a shuffle that mixes W shards at a time")
     verb.add_argument(
@@ -38,7 +38,7 @@ def add_verbs(verbs: Verbs) -> None:
         metavar="N",
         help="with --shuffle-window: samples of a global batch (256)",
     )
-    about = "add mean and standard deviation of the channels, image sizes and class weights; kept next to the manifest"
+    about = "add mean and standard deviation of the channels, image sizes and class weights; saved next to the manifest"
     verb.add_argument("--stats", action="store_true", help=about)
     group = verb.add_argument_group("for a hub")
     about = "print the description for programs (Croissant, JSON-LD) instead; reads each file for its SHA-256"
@@ -46,9 +46,9 @@ def add_verbs(verbs: Verbs) -> None:
     which.add_argument("--croissant", action="store_true", help=about)
     which.add_argument("--card", action="store_true", help="print a data card for people, in Markdown, instead")
     group.add_argument("--name", default="", metavar="TEXT", help="the title (default: the folder's name)")
-    group.add_argument("--description", default="", metavar="TEXT", help="what the samples are")
+    group.add_argument("--description", default="", metavar="TEXT", help="a description of the samples")
     group.add_argument("--license", default="", metavar="TEXT", help="a URL, or an identifier such as CC-BY-4.0")
-    group.add_argument("--url", default="", metavar="URL", help="where the data set is described")
+    group.add_argument("--url", default="", metavar="URL", help="the web page of the data set")
     group.add_argument("--published", default="", metavar="DATE", help="such as 2026-11-24")
 
 
@@ -58,7 +58,6 @@ def _add_order(verbs: Verbs) -> None:
         order,
         "order packed --batch-size 256 --ranks 64 --seed 0 --epoch 3 --step 1200",
         "order packed --batch-size 256 --ranks 64 --state run.pt --json",
-        page="how-to/resume.md",
     )
     dataset_argument(verb)
     verb.add_argument("--batch-size", type=count, required=True, metavar="N", help="samples of one rank's batch")
@@ -67,11 +66,9 @@ def _add_order(verbs: Verbs) -> None:
     verb.add_argument("--step", type=int, metavar="N", help="print this step only, counted from 0 in its epoch")
     verb.add_argument("--epoch", type=int, metavar="N", help="the epoch, counted from 0 (default: the state's, or 0)")
     verb.add_argument("--seed", type=int, metavar="N", help="the loader's seed (default: the state's, or 0)")
-    about = (
-        "a loader's state, alone or in a checkpoint of torch's, or as JSON: print what the run has seen of its epoch"
-    )
+    about = "a loader's state, as JSON or in a torch checkpoint: print the samples of the epoch that the run has used"
     verb.add_argument("--state", type=local_path, metavar="FILE", help=about)
-    loader = verb.add_argument_group("as the loader was given them")
+    loader = verb.add_argument_group("options of the loader")
     known_values(
         loader,
         "--shuffle",
@@ -79,10 +76,10 @@ def _add_order(verbs: Verbs) -> None:
         type=_shuffle,
         default=True,
         metavar="HOW",
-        help="yes, no, or a window's number of shards (yes)",
+        help="yes, no, or the number of shards of a window (yes)",
     )
     loader.add_argument(
-        "--lanes", type=count, metavar="N", help="lanes (default: 1, or one for each part that is staged)"
+        "--lanes", type=count, metavar="N", help="the number of lanes (default: 1, or the number of staged parts)"
     )
     ends = [str(end) for end in End]
     loader.add_argument("--end", choices=ends, default="pad", metavar="END", help=f"{', '.join(ends)} (pad)")
@@ -105,21 +102,21 @@ def info(args: argparse.Namespace) -> int:
     if not args.json:
         report |= _shown_stats(report.pop("stats", {}))
         for name in ("sample_bytes", "shard_bytes"):
-            report[name.replace("bytes", "sizes")] = _spread(report.pop(name))
+            report[name.replace("bytes", "sizes")] = _percentiles(report.pop(name))
         for name in ("crop_ready", "decode_ready"):
             if not any(report[name].values()):
                 del report[name]
         counts = report.pop("class_counts")
         shown = [(unmistakable(name), counts.get(name)) for name in report.pop("class_names") or counts]
-        words = [name if number is None else f"{name}: {number}" for name, number in shown]
-        report |= {"samples_a_class": _some(words)} if words else {}
+        entries = [name if number is None else f"{name}: {number}" for name, number in shown]
+        report |= {"samples_a_class": _some(entries)} if entries else {}
     return print_report(args, report)
 
 
 def order(args: argparse.Namespace) -> int:
-    """Prints the keys of the samples that went into any step of a run with DATASET, one in each line.
+    """Prints the keys of the samples in any step of a run with DATASET, one per line.
 
-    It is computed as the loaders compute it, and reads no sample. --json adds the epoch, step, rank and number of each.
+    The keys are computed as the loaders compute them; no sample is read. --json adds epoch, step, rank and number.
     """
     names = ("batch_size", "step", "seed", "epoch", "ranks", "rank", "shuffle", "lanes", "end", "state")
     batches = dlio.order(args.dataset, **chosen(args, *names))
@@ -144,9 +141,9 @@ def _print_for_hub(args: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _some(words: list[str]) -> str:
-    hidden = [f"and {len(words) - SHOWN_CLASSES} more"] if len(words) > SHOWN_CLASSES else []
-    return ", ".join(words[:SHOWN_CLASSES] + hidden)
+def _some(entries: list[str]) -> str:
+    hidden = [f"and {len(entries) - SHOWN_CLASSES} more"] if len(entries) > SHOWN_CLASSES else []
+    return ", ".join(entries[:SHOWN_CLASSES] + hidden)
 
 
 def _shown_stats(stats: dict[str, Any]) -> dict[str, Any]:
@@ -162,7 +159,7 @@ def _shown_stats(stats: dict[str, Any]) -> dict[str, Any]:
     return stats | channels | {"class_weights": _some(weights)}
 
 
-def _spread(sizes: dict[str, int]) -> dict[str, str] | str:
+def _percentiles(sizes: dict[str, int]) -> dict[str, str] | str:
     """Returns percentiles of sizes as text; one size if all are equal."""
     if len(set(sizes.values())) == 1:
         return f"{format_size(sizes['100%'])} each"

@@ -15,26 +15,24 @@ from dlio.look.mount import mount as mounted
 def add_verbs(verbs: Verbs) -> None:
     """Adds this verb to the command line."""
     verb = add_verb(
-        verbs,
-        mount,
-        "mount packed /tmp/photos -- python train.py /tmp/photos",
-        "mount packed /data --print",
-        page="how-to/files.md",
+        verbs, mount, "mount packed /tmp/photos -- python train.py /tmp/photos", "mount packed /data --print"
     )
     dataset_argument(verb)
-    verb.add_argument("folder", metavar="DIR", type=local_path, help="the mount point, an empty or a new folder")
+    verb.add_argument("folder", metavar="DIR", type=local_path, help="the mount point: an empty or a new folder")
     verb.add_argument(
         "command", metavar="COMMAND", nargs="*", default=[], help="the program to run, behind -- (default: your shell)"
     )
-    verb.add_argument("--print", action="store_true", help="print the lines for Apptainer, enroot and CSCS instead")
+    verb.add_argument("--print", action="store_true", help="print the commands for Apptainer, enroot and CSCS instead")
 
 
 def mount(args: argparse.Namespace) -> int:
-    """Runs COMMAND, which sees all images of the SquashFS data set DATASET as one folder DIR; needs no root.
+    """Mounts all images of the SquashFS data set DATASET as one folder DIR, and runs COMMAND; needs no root.
 
-    Uses the copy that is staged on this node, if there is one. Only COMMAND and what it starts see the folder; it is
-    unmounted when COMMAND ends. The exit code is that of COMMAND. Needs squashfuse, /dev/fuse and user namespaces.
-    Without namespaces it takes fusermount3 and, for several images, fuse-overlayfs, and other processes see it.
+    If a copy is staged on this node, that copy is mounted. Only COMMAND and its child processes see the folder. It is
+    unmounted when COMMAND ends. The exit code is that of COMMAND.
+
+    This needs squashfuse, /dev/fuse and user namespaces. Without namespaces, fusermount3 mounts the images, and
+    fuse-overlayfs joins several; then other processes see the folder, too.
     """
     planned = Mount.of(args.dataset, args.folder)
     if args.print:

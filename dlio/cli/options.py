@@ -37,21 +37,21 @@ def dataset_argument(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("dataset", metavar="DATASET", type=path_or_url, help=OF_DATASET)
 
 
-def known_values(verb: Options, option: str, values: Sequence[str], **words: Any) -> None:
-    """Adds an option that takes one of these values, or something else; shells complete the values."""
-    verb.add_argument(option, **words).values = values  # type: ignore[attr-defined]
+def known_values(verb: Options, option: str, values: Sequence[str], **keywords: Any) -> None:
+    """Adds an option that accepts these values and others; shells complete the values."""
+    verb.add_argument(option, **keywords).values = values  # type: ignore[attr-defined]
 
 
 def workers_option(verb: Options) -> None:
     """Adds --workers."""
-    verb.add_argument("--workers", type=count, metavar="N", help="number of processes (default: one for each core)")
+    verb.add_argument("--workers", type=count, metavar="N", help="number of processes (default: one per core)")
 
 
 def engine_options(verb: Options) -> None:
     """Adds --workers, --engine and --engine-address, which `open_pool` reads."""
-    verb.add_argument("--workers", type=count, metavar="N", help="number of workers (default: one for each core)")
+    verb.add_argument("--workers", type=count, metavar="N", help="number of workers (default: one per core)")
     engines = executors.names()
-    about = f"what runs the workers: {', '.join(engines)}, or a module's dotted path (default: processes)"
+    about = f"the engine that runs the workers: {', '.join(engines)}, or a module's dotted path (default: processes)"
     known_values(verb, "--engine", engines, default="processes", metavar="ENGINE", help=about)
     verb.add_argument(
         "--engine-address", metavar="A", help="a running dask, ray or spark cluster (default: a local one)"

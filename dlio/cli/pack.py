@@ -43,17 +43,16 @@ from dlio.urls import is_url, shown
 
 def add_verbs(verbs: Verbs) -> None:
     """Adds these verbs to the command line."""
-    page = "start.md"
     examples = "pack train packed", "pack labels.csv packed --format lmdb --resize 256 --on-error skip"
-    _pack_options(add_verb(verbs, pack, *examples, page=page))
+    _pack_options(add_verb(verbs, pack, *examples))
     examples = "convert packed shards --format webdataset", "convert packed small --resize 256 --encoding jpeg"
-    _convert_options(add_verb(verbs, convert, *examples, page=page))
+    _convert_options(add_verb(verbs, convert, *examples))
 
 
 def pack(args: argparse.Namespace) -> int:
     """Packs the samples of SRC, such as class folders, a list, an archive or shards, into shards in OUT.
 
-    The same command run again continues where the last one stopped.
+    If the command is stopped, run it again: it continues.
     """
     try:
         with open_pool(args) as pool:
@@ -69,8 +68,8 @@ def pack(args: argparse.Namespace) -> int:
 def convert(args: argparse.Namespace) -> int:
     """Writes the packed data set DATASET into OUT, in another format or in other shards.
 
-    Keys, labels, class names and order are kept; no image is decoded unless an option changes its pixels. The same
-    command run again goes on where the last one stopped.
+    Keys, labels, class names and order stay the same. Images are not decoded, unless an option changes their pixels. If
+    the command is stopped, run it again: it continues.
     """
     return pack(args)
 
@@ -131,10 +130,12 @@ def _pack(args: argparse.Namespace, pool: Pool) -> Manifest:
 
 
 def _pack_options(verb: argparse.ArgumentParser) -> None:
-    about = "a folder of class folders, its URL, a list, an archive or shards (see --source); several are packed as one"
+    about = (
+        "a folder of class folders, its URL, a list, an archive or shards (see --source); several become one data set"
+    )
     verb.add_argument("src", metavar="SRC", type=path_or_url, nargs="+", help=about)
     _out_options(verb)
-    add = "add the samples whose keys OUT does not have, in new shards of its format; those there stay as they are"
+    add = "add the samples whose keys OUT does not have, in new shards of its format; existing shards do not change"
     verb.add_argument("--append", action="store_true", help=add)
     source = verb.add_argument_group("source")
     kinds, shards = sources.names(), sources.format_names()
@@ -166,10 +167,10 @@ def _out_options(verb: argparse.ArgumentParser) -> None:
     verb.set_defaults(resumes=True, jpeg=False)
     verb.add_argument("out", metavar="OUT", type=path_or_url, help="the folder to write, or an object store's URL")
     verb.add_argument("--dry-run", action="store_true", help="print the plan and write nothing")
-    again = "replace another data set in OUT; of the same one, pack damaged shards again"
+    again = "replace another data set in OUT; if OUT holds the same one, pack its damaged shards again"
     verb.add_argument("--overwrite", action="store_true", help=again)
     bad = (
-        "what to do with a bad sample, line or name; skipped ones are listed in the manifest, and the exit code is 1. "
+        "what to do with a bad sample, line or name. The manifest lists skipped ones, and the exit code is 1. "
         "Only an image's header and end are checked; '--check decode' and 'dlio verify --decode' decode images"
     )
     verb.add_argument("--on-error", default="raise", choices=["raise", "skip"], help=bad)
@@ -177,7 +178,7 @@ def _out_options(verb: argparse.ArgumentParser) -> None:
 
 def _label_options(group: Options) -> None:
     group.add_argument("--label-offset", type=int, default=0, metavar="N", help="add N to every class index")
-    classes = "the class names, in the order of their indices: a file with one in each line, or a packed data set"
+    classes = "the class names, in the order of their indices: a file with one name per line, or a packed data set"
     group.add_argument("--classes", type=local_path, metavar="FILE|DATASET", help=classes)
 
 
@@ -190,12 +191,12 @@ def _shard_options(verb: argparse.ArgumentParser, usual_size: str) -> None:
     about = f"the target size of a shard (default: {usual_size})"
     amount.add_argument("--shard-size", type=size, metavar="SIZE", help=about)
     amount.add_argument("--num-shards", type=count, metavar="N", help="the number of shards")
-    group.add_argument("--shuffle", type=int, metavar="SEED", help="shuffle the samples by this seed")
+    group.add_argument("--shuffle", type=int, metavar="SEED", help="shuffle the samples with this seed")
 
 
 def _image_options(verb: argparse.ArgumentParser) -> None:
     group = verb.add_argument_group("images")
-    upright = "turn images, their boxes and masks as the EXIF orientation says, before anything else"
+    upright = "turn images, boxes and masks by the EXIF orientation, before all other changes"
     group.add_argument("--upright", action="store_true", help=upright)
     group.add_argument("--resize", type=count, metavar="N", help="resize images to a shorter edge of N pixels")
     group.add_argument("--center-crop", action="store_true", help="cut out the middle square, after resizing")
@@ -205,14 +206,18 @@ def _image_options(verb: argparse.ArgumentParser) -> None:
     group.add_argument("--quality", type=count, metavar="Q", help=quality)
     crop_ready = "rewrite JPEGs, without loss, so that the loaders can decode only a crop"
     group.add_argument("--crop-ready", action="store_true", help=crop_ready)
-    decode_ready = "make records of JPEGs that loaders decode in half of the time, and only dlio reads; they come back"
+    decode_ready = "store JPEGs as records that decode in half of the time, and that only dlio reads; restore them"
     group.add_argument("--decode-ready", action="store_true", help=f"{decode_ready} by dlio convert --jpeg")
-    check = "what to check of each image: its header and end, or all of it, which takes as long as decoding"
+    check = "what to check of each image: its header and end, or the whole image, which takes as long as decoding"
     group.add_argument("--check", default=KEEP.check, choices=CHECKS, help=f"{check} (default: {KEEP.check})")
 
 
 def _worker_options(verb: argparse.ArgumentParser) -> None:
-    group = verb.add_argument_group("workers and their load")
+    group = verb.add_argument_group("workers and load")
     engine_options(group)
-    group.add_argument("--max-ops", type=count, metavar="N", help="at most N operations a second on SRC's file system")
-    group.add_argument("--max-rate", type=size, metavar="SIZE", help="read at most SIZE a second, all workers together")
+    group.add_argument(
+        "--max-ops", type=count, metavar="N", help="at most N operations a second on the file system of SRC"
+    )
+    group.add_argument(
+        "--max-rate", type=size, metavar="SIZE", help="read at most SIZE bytes a second, all workers together"
+    )

@@ -21,7 +21,7 @@ Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 OF_ALL_VERBS = {
     "--json": "print the report, and an error, as one JSON object",
     "--quiet": "print errors only",
-    "--verbose": "print what is done, in log lines",
+    "--verbose": "log each step",
 }
 SHELLS = ("bash", "zsh", "tcsh")  # that completion is known for
 _GENERAL = "options of all verbs"
@@ -29,10 +29,10 @@ _MANY = {"?": "[{}]", "*": "[{} ...]", "+": "{} ..."}
 
 
 class ArgumentsError(UsageError):
-    """Words that are no arguments of dlio or of the verb.
+    """Arguments that dlio or the verb does not accept.
 
     Attributes:
-        program: `dlio`, or `dlio VERB`, which was given the words.
+        program: `dlio`, or `dlio VERB`, which was given the arguments.
     """
 
     def __init__(self, program: str, problem: str) -> None:
@@ -49,15 +49,15 @@ class Parser(argparse.ArgumentParser):
         """Takes options between the arguments of a verb, too: `dlio stage DATASET --dry-run DEST`."""
         if self._subparsers is not None or self._mixing:
             return super().parse_known_args(args, namespace)
-        words = list(sys.argv[1:] if args is None else args)
+        argv = list(sys.argv[1:] if args is None else args)
         self.usage = self._short_usage()  # before: to mix them, the base class hides the arguments without dashes
         self._mixing = True
         try:
-            if "--" not in words or not any(action.dest == "command" for action in self._actions):
-                return self.parse_known_intermixed_args(words, namespace)
-            at = words.index("--")  # what follows is another program's, also one more `--`
-            found, extra = self.parse_known_intermixed_args(words[:at], namespace)
-            found.command = words[at + 1 :]
+            if "--" not in argv or not any(action.dest == "command" for action in self._actions):
+                return self.parse_known_intermixed_args(argv, namespace)
+            at = argv.index("--")  # what follows is another program's, also one more `--`
+            found, extra = self.parse_known_intermixed_args(argv[:at], namespace)
+            found.command = argv[at + 1 :]
             return found, extra
         finally:
             self._mixing = False
@@ -80,10 +80,10 @@ class Parser(argparse.ArgumentParser):
         if self._subparsers is not None:
             return "%(prog)s [options] VERB ..."
         needed = [action for action in self._actions if action.option_strings and action.required]
-        words = [f"{action.option_strings[0]} {action.metavar}" for action in needed]
+        parts = [f"{action.option_strings[0]} {action.metavar}" for action in needed]
         places = [action for action in self._actions if not action.option_strings]
-        words += ["[options]", *(_MANY.get(str(place.nargs), "{}").format(place.metavar) for place in places)]
-        return " ".join(["%(prog)s", *words])
+        parts += ["[options]", *(_MANY.get(str(place.nargs), "{}").format(place.metavar) for place in places)]
+        return " ".join(["%(prog)s", *parts])
 
     def _meant(self, message: str) -> str:
         """Returns the option, verb or value that is most like a wrong one."""
@@ -123,20 +123,19 @@ class _Help(argparse.HelpFormatter):
         super().start_section(heading and bold(heading, sys.stdout))
 
 
-def add_verb(
-    verbs: Verbs, function: Callable[[argparse.Namespace], int], *examples: str, page: str
-) -> argparse.ArgumentParser:
+def add_verb(verbs: Verbs, function: Callable[[argparse.Namespace], int], *examples: str) -> argparse.ArgumentParser:
     """Returns a new parser for a verb, with the name and the docstring of `function`.
 
     Args:
         verbs: where it is added.
         function: carries the verb out, and returns the exit code.
         examples: command lines, without `dlio`.
-        page: of the documentation, below docs/.
     """
     first, _, rest = (function.__doc__ or "").strip().partition("\n")
     name = function.__name__
-    shown = "\n".join(["examples:", *(f"  dlio {example}" for example in examples), "", f"more: docs/{page}"])
+    shown = "\n".join(
+        ["examples:", *(f"  dlio {example}" for example in examples), "", f"more: docs/reference/commands/{name}.md"]
+    )
     verb: argparse.ArgumentParser = verbs.add_parser(
         name,
         help=first,
@@ -164,9 +163,9 @@ class PrintCompletion(argparse.Action):
         functions = []
         for program, action in _all_actions(top):
             if values := getattr(action, "values", ()):
-                words, name = " ".join(values), f"_{program}_{action.dest}".replace(" ", "_")
-                functions.append(f'{name}() {{ compgen -W "{words}" -- "$1"; }}')
-                action.complete = {"bash": name, "zsh": f"({words})", "tcsh": f"({words})"}  # type: ignore[attr-defined]
+                values_text, name = " ".join(values), f"_{program}_{action.dest}".replace(" ", "_")
+                functions.append(f'{name}() {{ compgen -W "{values_text}" -- "$1"; }}')
+                action.complete = {"bash": name, "zsh": f"({values_text})", "tcsh": f"({values_text})"}  # type: ignore[attr-defined]
             elif action.type in (local_path, path_or_url) or _is_place(action):
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
         print(shtab.complete(top, shell, preamble="\n".join(functions) if shell == "bash" else ""))
@@ -179,7 +178,7 @@ def _is_place(action: argparse.Action) -> bool:
 
 
 def _all_actions(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Action]]:
-    """Yields the arguments of a parser and of its verbs, each with the program's words."""
+    """Yields the arguments of a parser and of its verbs, each with the name of its program or verb."""
     for action in parser._actions:
         yield parser.prog, action
         if isinstance(action, argparse._SubParsersAction):

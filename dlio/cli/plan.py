@@ -25,7 +25,6 @@ def add_verbs(verbs: Verbs) -> None:
         plan,
         "plan packed --nodes 64",
         "plan packed --nodes 64 --strategy broadcast --simulate --timeline staging.svg",
-        page="plan.md",
     )
     dataset_argument(verb)
     choice_options(verb, "also show this strategy")
@@ -38,31 +37,31 @@ def add_verbs(verbs: Verbs) -> None:
     cluster.add_argument("--client-rate", type=size, metavar="SIZE", help="from the source to one node, per second")
     cluster.add_argument("--network-rate", type=size, metavar="SIZE", help="from one node to another, per second")
     cluster.add_argument("--local-rate", type=size, metavar="SIZE", help="from one node to its storage, per second")
-    cluster.add_argument("--osts", type=count, metavar="N", help="storage targets (default: enough)")
+    cluster.add_argument("--osts", type=count, metavar="N", help="the number of storage targets (default: no limit)")
     simulated = verb.add_argument_group("simulation")
     simulated.add_argument(
-        "--simulate", action="store_true", help="also simulate one strategy: --strategy, or what auto takes"
+        "--simulate", action="store_true", help="also simulate one strategy: --strategy, or the choice of auto"
     )
     simulated.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="of the simulation's stragglers and failures (0)"
+        "--seed", type=int, default=0, metavar="N", help="the seed of simulated stragglers and failures (0)"
     )
     simulated.add_argument(
-        "--timeline", type=local_path, metavar="SVG", help="with --simulate: the file to draw it into"
+        "--timeline", type=local_path, metavar="SVG", help="with --simulate: draw the run into this file"
     )
 
 
 def plan(args: argparse.Namespace) -> int:
     """Predicts what each strategy costs to stage DATASET on a described cluster, with rates in bytes per second.
 
-    Rates that are not given are those of --machine, else what `dlio bench` has measured, else those of a typical
-    cluster. The first line, or the key `chosen`, is what `auto` would choose there.
+    Rates that you do not give come from --machine, else from `dlio bench`, else from a typical cluster. The first line,
+    or the key `chosen`, is the choice of `auto` on that cluster.
     """
     rates = ("source_rate", "client_rate", "network_rate", "local_rate")
     names = ("nodes", "local_free", "osts", "copies", "epochs", "strategy", "machine", "simulate", "seed", "timeline")
     found = dlio.plan(args.dataset, **chosen(args, *rates, *names))
     if args.json:
         return print_report(args, asdict(found))
-    say(args, f"auto takes {found.chosen.strategy}: {found.chosen.why}")
+    say(args, f"auto chooses {found.chosen.strategy}: {found.chosen.why}")
     for way in found.ways:
         say(
             args,

@@ -117,8 +117,8 @@ class Progress:
         from tqdm import tqdm
 
         seconds = time.monotonic() - self._began
-        words = {"prefix": f"{self._verb}: ", "postfix": self._more(), "bar_format": _LINE, **self._unit}
-        return str(tqdm.format_meter(self._now()[0], self._total, seconds, initial=self._before, **words))
+        fields = {"prefix": f"{self._verb}: ", "postfix": self._more(), "bar_format": _LINE, **self._unit}
+        return str(tqdm.format_meter(self._now()[0], self._total, seconds, initial=self._before, **fields))
 
     def _more(self) -> str:
         """Returns the figures that tqdm does not compute: shards, and bytes a second unless bytes are counted."""

@@ -16,9 +16,7 @@ from dlio.errors import EXIT_DONE
 
 def add_verbs(verbs: Verbs) -> None:
     """Adds this verb to the command line."""
-    verb = add_verb(
-        verbs, report, "report packed", "report packed -o photos.html --samples 5000", page="how-to/look.md"
-    )
+    verb = add_verb(verbs, report, "report packed", "report packed -o photos.html --samples 5000")
     dataset_argument(verb)
     verb.add_argument(
         "-o",
@@ -32,9 +30,9 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def report(args: argparse.Namespace) -> int:
-    """Writes a page about the packed data set DATASET: one HTML file that opens offline, in less than a megabyte.
+    """Writes a report about the packed data set DATASET: one HTML file below 1 MB that opens offline.
 
-    The page shows samples of each class, counts of classes, sizes, encodings, mean and standard deviation, shards,
+    The report shows samples of each class, counts of classes, sizes, encodings, mean and standard deviation, shards,
     equal images, skipped and damaged samples, and how well a window shuffle mixes.
     """
     manifest = load(args.dataset)

@@ -18,19 +18,18 @@ _FOLDER = "the folder that holds manifest.jsonl"
 
 def add_verbs(verbs: Verbs) -> None:
     """Adds these verbs to the command line."""
-    page = "how-to/sets.md"
-    _split_options(add_verb(verbs, split, "split packed --fractions 0.9,0.1 --by class", page=page))
+    _split_options(add_verb(verbs, split, "split packed --fractions 0.9,0.1 --by class"))
     examples = "select packed -o cats --class cat", "select packed -o ten --where 'label<10' --list keys.txt"
-    _select_options(add_verb(verbs, select, *examples, page=page))
-    verb = add_verb(verbs, merge, "merge hospital-1 hospital-2 -o all", page=page)
+    _select_options(add_verb(verbs, select, *examples))
+    verb = add_verb(verbs, merge, "merge hospital-1 hospital-2 -o all")
     verb.add_argument("datasets", metavar="DATASET", nargs="+", type=local_path, help=_FOLDER)
     verb.add_argument("-o", "--out", type=local_path, required=True, metavar="OUT", help="the folder to write")
 
 
 def split(args: argparse.Namespace) -> int:
-    """Splits the packed data set DATASET at random, such as into train and val, over the same shards.
+    """Splits the packed data set DATASET at random, such as into train and val, without copying shards.
 
-    OUT gets a folder with a manifest for each part, and no bytes of samples.
+    OUT gets a folder with a manifest for each part. The manifests refer to the existing shards.
     """
     parts = dlio.split(args.dataset, args.out, **chosen(args, "fractions", "names", "by", "group", "seed"))
     about = {
@@ -41,17 +40,17 @@ def split(args: argparse.Namespace) -> int:
 
 
 def select(args: argparse.Namespace) -> int:
-    """Makes a data set of some samples of the packed data set DATASET, over the same shards.
+    """Makes a data set of some samples of the packed data set DATASET, without copying shards.
 
-    OUT gets a manifest, and no bytes of samples. Samples must fulfil all options that are given.
+    OUT gets a manifest, which refers to the existing shards. Samples must fulfil all the options that you give.
     """
     return print_report(args, _about(dlio.select(args.dataset, args.out, **chosen(args, "classes", "where", "keys"))))
 
 
 def merge(args: argparse.Namespace) -> int:
-    """Makes one data set of several packed data sets, over the same shards.
+    """Makes one data set of several packed data sets, without copying shards.
 
-    OUT gets a manifest, and no bytes of samples.
+    OUT gets a manifest, which refers to the existing shards.
     """
     return print_report(args, _about(dlio.merge(args.datasets, args.out)))
 
@@ -67,9 +66,9 @@ def _split_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--fractions", type=_fractions, required=True, metavar="F,F", help=sizes)
     names = "the parts' names (train,val,test)"
     verb.add_argument("--names", type=lambda text: text.split(","), default=(), metavar="NAME,NAME", help=names)
-    by = "class: each part gets its fraction of every class; group: a group, or equal values of FIELD, stay together"
+    by = "class: each part gets its fraction of every class; group, FIELD: a group, or equal values, stay together"
     verb.add_argument("--by", metavar="class|group|FIELD", help=by)
-    group = "with --by group: what this regular expression matches at a key's beginning (default: its folder)"
+    group = "with --by group: the group is what this matches at the start of the key (default: the key's folder)"
     verb.add_argument("--group", default=GROUP, metavar="REGEX", help=group)
     verb.add_argument("--seed", type=int, default=0, metavar="N", help="the seed of the random choice (0)")
 
@@ -78,11 +77,16 @@ def _select_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("dataset", metavar="DATASET", type=local_path, help=_FOLDER)
     verb.add_argument("-o", "--out", type=local_path, required=True, metavar="OUT", help="the folder to write")
     verb.add_argument(
-        "--class", dest="classes", action="append", default=[], metavar="NAME", help="take this class; may be repeated"
+        "--class",
+        dest="classes",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="select this class; may be repeated",
     )
-    where = "take samples for which this holds, such as label>=10 or key=cat/*; may be repeated"
+    where = "select samples that fulfil this, such as label>=10 or key=cat/*; may be repeated"
     verb.add_argument("--where", action="append", default=[], metavar="COND", help=where)
-    keys = "take the samples of the keys in this file, one in each line"
+    keys = "select the keys in this file, one per line"
     verb.add_argument("--list", dest="keys", type=local_path, metavar="FILE", help=keys)
 
 

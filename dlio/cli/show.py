@@ -22,21 +22,26 @@ _COLUMNS = 48
 
 def add_verbs(verbs: Verbs) -> None:
     """Adds this verb to the command line."""
-    verb = add_verb(verbs, show, "show packed", "show packed --class cat --count 20 --out cats", page="how-to/look.md")
+    verb = add_verb(verbs, show, "show packed", "show packed --class cat --count 20 --out cats")
     dataset_argument(verb)
     verb.add_argument(
-        "index", metavar="INDEX", type=int, nargs="*", default=(), help="sample numbers (default: some, spread evenly)"
+        "index",
+        metavar="INDEX",
+        type=int,
+        nargs="*",
+        default=(),
+        help="sample numbers (default: --count samples, evenly spaced)",
     )
     verb.add_argument("--class", dest="class_", metavar="C", help="samples of this class, by its name or number")
     verb.add_argument("--count", type=count, default=8, metavar="N", help="show at most N samples (8)")
-    verb.add_argument("--out", type=local_path, metavar="FOLDER", help="write the images here, as they are stored")
+    verb.add_argument("--out", type=local_path, metavar="FOLDER", help="write the stored images here instead")
 
 
 def show(args: argparse.Namespace) -> int:
     """Shows images of the packed data set DATASET in the terminal, or writes them to files.
 
-    Terminals with kitty or sixel graphics show pixels, others show half blocks. Without a terminal only a line for each
-    image is printed: number, key, class, encoding, size.
+    Terminals with kitty or sixel graphics show pixels; others show half blocks. Without a terminal, a line per image is
+    printed: number, key, class, encoding, size.
     """
     draw = _drawing() if _has_terminal() and not (args.out or args.json or args.quiet) else None
     lines, damaged = [], False

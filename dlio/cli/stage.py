@@ -17,6 +17,7 @@ from dlio.cli.progress import Progress, terminable
 from dlio.cluster.topology import Topology
 from dlio.dataset.location import TREE
 from dlio.dataset.manifest import Manifest
+from dlio.dataset.tree import num_files
 from dlio.errors import EXIT_DONE, ManifestError, StorageError, UsageError
 from dlio.io.filesystems import FileSystem
 from dlio.io.sizes import counted, format_size
@@ -29,7 +30,7 @@ from dlio.stage.meeting import mpi
 from dlio.stage.meeting.meeting import Peer
 from dlio.stage.run import StageSummary, run
 from dlio.stage.transfer.tree import anything
-from dlio.stage.upkeep.as_owner import DEADLINE_SECONDS, become_user_of_job
+from dlio.stage.upkeep.as_owner import DEADLINE_SECONDS, switch_to_job_user
 from dlio.stage.upkeep.clean import clean as remove
 from dlio.urls import shown
 
@@ -41,30 +42,33 @@ def add_verbs(verbs: Verbs) -> None:
             verbs,
             stage,
             "stage packed /local",
-            "stage env.sqsh /local",
+            "stage https://example.org/env.sqsh /local",
             "stage packed --background",
             "stage packed /lustre/scratch --strategy stripe --stripe-count 8",
-            page="start.md",
         )
     )
-    _clean_options(add_verb(verbs, clean, "clean", "clean /local --job 4711 --deadline 30", page="start.md"))
+    _clean_options(add_verb(verbs, clean, "clean", "clean /local --job 4711 --deadline 30"))
 
 
 def _stage_options(verb: argparse.ArgumentParser) -> None:
     verb.set_defaults(resumes=True)
-    verb.add_argument("dataset", metavar="DATASET", help=f"{OF_DATASET}, or any other file or folder")
-    where = "a folder on node-local storage, or on a shared file system to be striped (default: the first with room)"
+    verb.add_argument("dataset", metavar="DATASET", help=f"{OF_DATASET}, or any other file (also at a URL) or folder")
+    where = (
+        "a folder on node-local storage, or for --strategy stripe on Lustre (default: the first local one with room)"
+    )
     verb.add_argument("dest", metavar="DEST", nargs="?", type=local_path, help=where)
-    verb.add_argument("--allow-shared", action="store_true", help="accept a DEST that other machines see too")
-    modes = "permissions of the staged files, such as 644 (default: the source's; for a URL 600)"
+    verb.add_argument("--allow-shared", action="store_true", help="accept a DEST that other machines see, too")
+    modes = "permissions of the staged files, such as 644 (default: those of the source; 600 for a URL)"
     verb.add_argument("--mode", type=octal, metavar="MODE", help=modes)
     choice_options(verb, "which node copies what")
     aside = verb.add_argument_group("staging in the background")
     how = aside.add_mutually_exclusive_group()
-    how.add_argument("--background", action="store_true", help="start this node's agent, and return")
-    how.add_argument("--status", action="store_true", help="print how far it is")
-    how.add_argument("--wait", action="store_true", help="wait until it is complete")
-    how.add_argument("--dry-run", action="store_true", help="print the decision and its reason, and write nothing")
+    how.add_argument("--background", action="store_true", help="start the agent of this node, and return")
+    how.add_argument("--status", action="store_true", help="print the progress of the copy")
+    how.add_argument("--wait", action="store_true", help="wait until the copy is complete")
+    how.add_argument(
+        "--dry-run", action="store_true", help="print the chosen strategy and the reason, and write nothing"
+    )
     kept = "with --background: keep at most SIZE on this node"
     aside.add_argument("--cache-size", type=size, metavar="SIZE", help=kept)
     lustre = verb.add_argument_group("stripes on Lustre")
@@ -76,11 +80,11 @@ def _stage_options(verb: argparse.ArgumentParser) -> None:
 
 
 def _clean_options(verb: argparse.ArgumentParser) -> None:
-    where = "the DEST of dlio stage (default: the folders that it chooses from itself; give any other DEST)"
+    where = "the DEST of dlio stage (default: the folders from which dlio stage chooses)"
     verb.add_argument("dest", metavar="DEST", nargs="?", type=local_path, help=where)
     verb.add_argument("--job", metavar="ID", help="the scheduler's job id (default: this job's)")
-    verb.add_argument("--keep", action="store_true", help="only end the leases, and leave the copies for the next job")
-    limit = f"name and leave what is not done by then ({DEADLINE_SECONDS:g})"
+    verb.add_argument("--keep", action="store_true", help="end only the leases, and keep the copies for the next job")
+    limit = f"stop after this time, and list the copies that are left ({DEADLINE_SECONDS:g})"
     verb.add_argument("--deadline", type=seconds, default=DEADLINE_SECONDS, metavar="SECONDS", help=limit)
 
 
@@ -95,19 +99,19 @@ def choice_options(parser: argparse.ArgumentParser, purpose: str) -> None:
     )
     epochs = "the planned number of epochs: auto stages in parts if a whole copy takes longer than it saves"
     verb.add_argument("--epochs", type=count, default=0, metavar="E", help=epochs)
-    machine = "a file that describes the machine, or the name of one that is included (default: what bench measured)"
+    machine = "a file that describes the machine, or the name of an included file (default: the rates of dlio bench)"
     verb.add_argument("--machine", default="", metavar="FILE", help=machine)
 
 
 def stage(args: argparse.Namespace) -> int:
-    """Copies the packed data set DATASET to DEST, on each node once; every process of a job may call it.
+    """Copies a data set, or any file or folder, to DEST, once per node; every process of a job may call it.
 
-    Any other file or folder is copied too, with its modes, times and links: an image of a container, an environment,
-    weights. A copy that exists already is found at once. The last line printed is the path of the copy. With --json one
-    process of each node prints an object: its first, and any other that had to copy in its place.
+    Container images, environments, weights and other files and folders keep their modes, times and links. If a complete
+    copy exists, it is found at once. The last line printed is the path of the copy. With --json, one process per node
+    prints an object: the first, or another one that had to copy instead.
     """
     if args.cache_size is not None and not args.background:
-        raise UsageError("--cache-size goes with --background only: without it the whole part of a node is copied")
+        raise UsageError("--cache-size needs --background: without it, dlio copies the whole part of a node")
     if args.status or args.background:
         return _status(args) if args.status else _begin(args)
     if args.wait:
@@ -123,7 +127,7 @@ def _begin(args: argparse.Namespace) -> int:
     """Starts the agent of this node, and prints the folder that it fills."""
     from dlio.stage.client.start import ensure_agent  # loaded here, as `preview` is: a copy needs neither
 
-    become_user_of_job()
+    switch_to_job_user()
     source = anything(args.dataset)
     folder = ensure_agent(
         args.dataset,
@@ -155,7 +159,7 @@ def _found(args: argparse.Namespace) -> list[dict[str, Any]]:
 def _check_under_way(args: argparse.Namespace) -> None:
     """Raises StorageError if this node has no copy that is complete or being filled."""
     if not _found(args):
-        raise StorageError(f"nothing of {shown(args.dataset)} is being staged here: run dlio stage --background first")
+        raise StorageError(f"{shown(args.dataset)} is not being staged on this node: run dlio stage --background first")
 
 
 def _status(args: argparse.Namespace) -> int:
@@ -168,7 +172,7 @@ def _status(args: argparse.Namespace) -> int:
         for node in copy.get("nodes", ()):
             say(args, f"  node {node['node']} ({node['host']}): {in_words(node)}")
     if not found:
-        say(args, f"nothing of {shown(args.dataset)} is staged here, or being staged")
+        say(args, f"{shown(args.dataset)} is neither staged nor being staged on this node")
     return EXIT_DONE
 
 
@@ -209,7 +213,7 @@ def _in_one_line(summary: StageSummary, staged: Manifest) -> str:
     by = f", by the rates of {summary.rates}" if summary.rates else ""
     held = f"{counted(staged.num_samples, 'sample')} in {counted(len(staged.shards), 'shard')}"
     if staged.format == TREE:
-        held = counted(sum(len(shard.files) for shard in staged.shards[1:]), "file")
+        held = counted(num_files(staged), "file")
     done = f"{format_size(copied)} copied in {summary.seconds:.2f} s, {format_size(rate)}/s"
     return f"{summary.node}: {held}, {done if copied else 'already here'} ({summary.strategy}{by})"
 
@@ -264,10 +268,10 @@ class _Shown:
 def clean(args: argparse.Namespace) -> int:
     """Ends this job's leases on staged data sets, and removes the data sets that no other job uses.
 
-    Without DEST, data sets are removed from the folders that dlio stage chooses from by itself, and nowhere else.
+    Without DEST, only the folders from which dlio stage chooses are cleaned.
 
-    A data set that is not removed by the deadline, or whose agent does not end, is named on stderr and left. The exit
-    code is 0 all the same: else any user could make an epilogue fail.
+    If a data set is not removed by the deadline, or its agent does not end, it is listed on stderr and left. The exit
+    code is still 0, because otherwise any user could make an epilogue fail.
     """
     left: dict[str, str] = {}
 

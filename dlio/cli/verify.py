@@ -12,7 +12,7 @@ from dlio.cli.progress import Progress, terminable
 from dlio.dataset.location import TREE, TREE_SUFFIX, folder_of
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.dataset.remote import load
-from dlio.dataset.tree import added
+from dlio.dataset.tree import added, num_files
 from dlio.errors import EXIT_DONE, EXIT_SKIPPED, ManifestError, UsageError
 from dlio.io.sizes import counted, format_size
 from dlio.pack.inspect.sealing import seal
@@ -37,25 +37,24 @@ def add_verbs(verbs: Verbs) -> None:
         "verify packed --decode",
         "verify /local/dlio/CONTENT_ID --repair",
         "verify --staged /local --repair --max-rate 100M",
-        page="verified.md",
     )
-    what = f"{OF_DATASET}; with --staged the DEST of dlio stage (default: where dlio clean looks)"
+    what = f"{OF_DATASET}; with --staged, the DEST of dlio stage (default: the folders that dlio clean searches)"
     verb.add_argument("dataset", metavar="DATASET", nargs="?", type=path_or_url, help=what)
     verb.add_argument("--decode", action="store_true", help="also decode every image")
     of_copies = verb.add_argument_group("staged copies")
     of_copies.add_argument(
-        "--repair", action="store_true", help="copy damaged files of a staged copy again from its source"
+        "--repair", action="store_true", help="copy the damaged files of a staged copy again from its source"
     )
     origin = "repair from this folder or URL (default: the source of the copy)"
     of_copies.add_argument("--from", dest="source", metavar="SOURCE", help=origin)
     of_copies.add_argument(
-        "--staged", action="store_true", help="check all your staged copies, or as root those of all users"
+        "--staged", action="store_true", help="check all your staged copies; as root, those of all users"
     )
     rate = "with --staged: read at most SIZE bytes a second"
     of_copies.add_argument("--max-rate", dest="max_rate", type=_rate, metavar="SIZE", help=rate)
     seal = "if nothing is damaged, add the digest line that manifests of dlio 0.1 lack"
     verb.add_argument("--seal", action="store_true", help=seal)
-    limit = f"with --staged, as root: how long a user's copies may keep it waiting ({DEADLINE_SECONDS:g})"
+    limit = f"with --staged, as root: the seconds to wait for each user's copies ({DEADLINE_SECONDS:g})"
     of_copies.add_argument("--deadline", type=seconds, metavar="SECONDS", help=limit)
     workers_option(verb)
 
@@ -70,13 +69,17 @@ def _rate(text: str) -> int:
 def verify(args: argparse.Namespace) -> int:
     """Checks every digest and every record of the packed data set DATASET; exits with 1 if something is damaged.
 
-    At a URL each file is read twice. Of a file or folder that was staged as it is, files with another time count as
-    damaged, and what was added to it is named, which changes no exit code. In a data set that is staged in parts, the
-    part on this node is checked. --seal adds the digest of its lines to a manifest of dlio 0.1, so that later damage to
-    these is noticed too. With --repair, the digests of a staged copy are checked, damaged and missing files are copied
-    again from its source, and the exit code is 0 if no damage is left. With --staged, the digests of all complete
-    copies on a node are checked, at idle priority, without the page cache, and without marking a copy as used; for
-    cron: 0 3 * * 0 dlio verify --staged /local --repair --max-rate 100M --quiet
+    At a URL, each file is read twice. If the data set is staged in parts, the part on this node is checked. In the copy
+    of a file or folder, files with another time count as damaged. Files that were added to the copy are named (with
+    --staged: counted), and do not change the exit code.
+
+    --seal adds the digest line that manifests of dlio 0.1 lack, so that later damage to the manifest is found.
+
+    --repair checks the digests of a staged copy, and copies damaged and missing files again from its source. The exit
+    code is 0 if no damage is left.
+
+    --staged checks the digests of all complete copies on a node, at idle priority, without the page cache, and without
+    marking a copy as used. In a crontab: 0 3 * * 0 dlio verify --staged /local --repair --max-rate 100M --quiet
     """
     _check_options(args)
     if args.staged:
@@ -125,7 +128,9 @@ def _verify(args: argparse.Namespace) -> int:
         complain(f"damaged: {item}")
     more = _added(manifest, damage)
     for name in more[:_MOST_NAMED]:
-        complain(f"added: {manifest.root / name}: it is not of what was staged")
+        complain(f"added: {manifest.root / name}: it was added after the copy was made; remove it if nobody needs it")
+    if damage and copy is not None:
+        _advise(str(args.dataset))
     if args.seal and not damage and not manifest.digest:
         seal(manifest) if copy is None else seal_copy(copy, manifest)
     print_report(
@@ -143,6 +148,10 @@ def _verify(args: argparse.Namespace) -> int:
     return EXIT_SKIPPED if damage else EXIT_DONE
 
 
+def _advise(words: str) -> None:
+    complain(f"to copy what is damaged again from its source: dlio verify {words} --repair")
+
+
 def _added(manifest: Manifest, damage: list[Damage]) -> list[str]:
     """Returns what somebody has put into a folder that was staged as it is."""
     if manifest.format != TREE or manifest.url or any(item.path.endswith(TREE_SUFFIX) for item in damage):
@@ -153,7 +162,7 @@ def _added(manifest: Manifest, damage: list[Damage]) -> list[str]:
 def _held(manifest: Manifest, num_samples: int) -> dict[str, int]:
     """Returns the report's entry for how much was checked."""
     if manifest.format == TREE:
-        return {"files": sum(len(shard.files) for shard in manifest.shards[1:])}
+        return {"files": num_files(manifest)}
     return {"samples": num_samples}
 
 
@@ -209,8 +218,10 @@ def _scrub(args: argparse.Namespace) -> int:
             _print_copy(args, copy)
     if args.json:
         print_report(args, {"copies": [asdict(copy) for copy in found]})
+    elif any(copy.damaged for copy in found) and not args.repair:
+        _advise(f"--staged {args.dataset}" if args.dataset else "--staged")
     elif not found:
-        say(args, "checked nothing: no complete copy of yours is staged there")
+        say(args, "checked nothing: you have no complete copy there")
     return EXIT_DONE if all(copy.is_whole for copy in found) else EXIT_SKIPPED
 
 
@@ -225,4 +236,5 @@ def _print_copy(args: argparse.Namespace, copy: Scrubbed) -> None:
         complain(f"{'not repaired' if copy.damaged else 'not checked'}: {copy.path}: {copy.problem}")
     if copy.files:
         state = f"{len(copy.damaged)} damaged, {len(copy.repaired)} repaired" if copy.damaged else "whole"
-        say(args, f"{copy.path}: {copy.files} files, {format_size(copy.bytes)}, {state}")
+        more = f", {len(copy.added)} added" if copy.added else ""
+        say(args, f"{copy.path}: {counted(copy.files, 'file')}, {format_size(copy.bytes)}, {state}{more}")

@@ -108,8 +108,8 @@ def _read(launcher: Launcher, variables: Mapping[str, str]) -> Topology:
         return Topology(rank, world_size, launcher=launcher.name, **_completed(rank, world_size, optional))
     except LauncherError as error:
         raise LauncherError(
-            f"{error}, from {_shown(launcher.names(), variables)}. Unset what an outer job left behind, "
-            f"or set {OVERRIDE} to the launcher that counts"
+            f"{error}, from {_shown(launcher.names(), variables)}. Unset the variables of an outer job, "
+            f"or set {OVERRIDE} to the launcher to use"
         ) from None
 
 
@@ -140,7 +140,7 @@ def _number(launcher: Launcher, part: str, variables: Mapping[str, str]) -> int 
         if not re.fullmatch(r"[0-9]{1,18}", text):
             raise LauncherError(
                 f"launcher {launcher.name}: {name}={text} should be a number from 0. "
-                f"Correct it, or set {OVERRIDE} to the launcher that counts"
+                f"Correct it, or set {OVERRIDE} to the launcher to use"
             )
         return int(text)
     return None

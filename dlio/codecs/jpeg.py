@@ -19,7 +19,9 @@ from dlio.codecs.decode_ready import check_core, is_record
 from dlio.errors import DataError, UnsupportedJpegError
 
 START = b"\xff\xd8\xff"
-TRUNCATED = "the JPEG's compressed data are truncated or damaged"  # the core's words, for a file without its end
+TRUNCATED = (
+    "the JPEG's compressed data are truncated or damaged"  # the message of the core for a file whose end is missing
+)
 
 
 def is_for_core(data: object) -> TypeGuard[bytes | memoryview]:

@@ -136,4 +136,4 @@ def read(path: Path) -> bytes | None:
 def _check_length(num_bytes: int, path: Path) -> None:
     if num_bytes > limits.manifest_bytes():
         most = f"more than {limits.manifest_bytes():,} bytes"
-        raise ManifestError(f"{path} has {most}: if all that is a manifest, set DLIO_MAX_MANIFEST to its size")
+        raise ManifestError(f"{path} has {most}: if it is a manifest, set DLIO_MAX_MANIFEST to its size")

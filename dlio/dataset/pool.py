@@ -41,7 +41,7 @@ class _Slot:
 class ShardPool:
     """Opens the shards of a data set when they are needed, a bounded number at a time.
 
-    The default number is a quarter of the files that the process may open (`ulimit -n`): a global shuffle visits most
+    The default number is a quarter of the files that the process may open (`ulimit -n`): a global shuffle reads most
     shards with every batch, and opening one costs about as much as reading ten of its samples.
 
     Safe for several threads. Picklable, and safe across fork: every process opens its own files.

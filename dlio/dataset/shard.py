@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Annotated, Self
@@ -186,7 +186,7 @@ def checked(shards: Sequence[Shard], text: bytes) -> Sequence[Shard]:
         ValueError: the names or counts of one do not.
     """
     if not _is_plain(text) and not _is_plain(json.dumps(_names(shards)).encode()):
-        shards = [_inside(shard) for shard in shards]
+        shards = [_with_checked_names(shard) for shard in shards]
     for shard in shards:
         if shard.part is not None or shard.num_samples * _TABLE_BYTES > shard.files[-1].num_bytes:
             _check_counts(shard)
@@ -229,12 +229,12 @@ def _check_counts(shard: Shard) -> None:
         raise ValueError(f"the runs take {taken:,} records, and the shard has {num_samples:,} samples")
 
 
-def _inside(shard: Shard) -> Shard:
-    entries = tuple([file.replace(name=_name_inside(file.name)) for file in shard.files])
-    return shard.replace(name=_name_inside(shard.name), files=entries)
+def _with_checked_names(shard: Shard) -> Shard:
+    entries = tuple([file.replace(name=_checked_name(file.name)) for file in shard.files])
+    return shard.replace(name=_checked_name(shard.name), files=entries)
 
 
-def _name_inside(name: str) -> str:
+def _checked_name(name: str) -> str:
     """Returns a file name that stays inside the data set's folder; raises ValueError for any other."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in name:
@@ -251,3 +251,8 @@ def whole_number(value: object) -> int:
     if type(value) is not int or abs(value) > MAX_COUNT:
         raise ValueError(f"expected a whole number of 64 bits, found {value!r}")
     return value
+
+
+def files_of(shards: Iterable[Shard]) -> list[File]:
+    """Returns the files of shards, in order."""
+    return [file for shard in shards for file in shard.files]

@@ -1,7 +1,7 @@
 """Files and folders that are staged as they are: a list of them, `NAME.tree`, and the manifest of its files.
 
-The list is JSON Lines: `{"tree": 1, "from": "/shared/env"}`, the real path of what is staged, then an array for each
-file, folder and link, folders before what lies in them:
+The list is JSON Lines: `{"tree": 1, "from": "/shared/env"}`, the real path of what is staged (of a URL also the version
+that its server names), then an array for each file, folder and link, folders before what lies in them:
 
     ["folder", "env/bin", 493, 1700000000000000000, 100, 0, ""]        mode, time of its last change in ns, group id
     ["file", "env/bin/python3.12", 493, 1700000000000000000, 100, 6831704, ""]                     and size in bytes
@@ -26,13 +26,14 @@ from dlio.dataset import json_lines
 from dlio.dataset.location import TREE, TREE_SUFFIX
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.schema import Schema
-from dlio.dataset.shard import MAX_COUNT, Count, File, Shard
+from dlio.dataset.shard import MAX_COUNT, Count, File, Shard, files_of
 from dlio.errors import ManifestError
 from dlio.io import files, limits
+from dlio.io.sizes import format_date
 
 LEAST_LINE = 24  # bytes, of an entry
 _VERSION = 1
-_SMALL_BYTES = 64 << 10  # of a file that is fetched with others
+SMALL_BYTES = 64 << 10  # of a file that is fetched in one piece, and of a tree with others
 _GROUP_BYTES, _GROUP_FILES = 4 << 20, 512  # which one node reads for all, and others get as one piece
 _TIME_NS = 2 * 10**9  # what a file system may cut off of a time
 _MODES = {"file": (0o755, 0o400), "folder": (0o755, 0o700), "link": (0o777, 0)}  # what is kept, what is always there
@@ -72,9 +73,16 @@ class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return cls(kind, path, status_mode & kept | always, time, group, size, target)  # type: ignore[arg-type]
 
 
-def encoded(entries: Sequence[Entry], source: str) -> bytes:
-    """Returns the list of what lies at a real path; raises ManifestError if it is longer than dlio would read."""
-    head = json_lines.dense({"tree": _VERSION, "from": source}) + b"\n"
+def encoded(entries: Sequence[Entry], source: str, version: str = "") -> bytes:
+    """Returns the list of what lies at a real path or a URL; raises ManifestError if it is longer than dlio would read.
+
+    Args:
+        entries: the files, folders and links.
+        source: the path or URL.
+        version: what the server of a URL calls its content.
+    """
+    more = {"version": version} if version else {}
+    head = json_lines.dense({"tree": _VERSION, "from": source, **more}) + b"\n"
     lines = [head] + [json_lines.dense(msgspec.to_builtins(entry)) + b"\n" for entry in entries]
     if (size := sum(map(len, lines))) > limits.manifest_bytes():
         problem = f"the list of {len(entries):,} files and folders in {source} has {size:,} bytes"
@@ -132,7 +140,7 @@ def entries_of(manifest: Manifest, root: Path) -> list[Entry]:
         ManifestError: the list is damaged, or is not of the files of the manifest.
         StorageError: it cannot be read.
     """
-    table, *listed = [file for shard in manifest.shards for file in shard.files] or [File("", 0, "")]
+    table, *listed = files_of(manifest.shards) or [File("", 0, "")]
     path, most = root / table.name, min(table.num_bytes, limits.manifest_bytes())
     entries = decoded(files.read_regular(path, most), path) if table.name else []
     found = {(entry.path, entry.num_bytes) for entry in entries if entry.kind == "file"}
@@ -151,6 +159,11 @@ def differing(manifest: Manifest, root: Path) -> Iterator[tuple[str, str]]:
     for entry in entries_of(manifest, root) if manifest.format == TREE else ():
         if problem := _problem(f"{root}/{entry.path}", entry):
             yield entry.path, problem
+
+
+def num_files(manifest: Manifest) -> int:
+    """Returns the number of files of what was staged; links, folders and the list of all do not count."""
+    return sum(len(shard.files) for shard in manifest.shards[1:])
 
 
 def added(manifest: Manifest, root: Path) -> list[str]:
@@ -180,10 +193,9 @@ def _problem(path: str, entry: Entry) -> str:
     if entry.kind == "link":
         return "" if target == entry.target else f"expected a link to {entry.target!r}, found {target or 'no link'!r}"
     if entry.kind == "folder" and not stat.S_ISDIR(mode):
-        return "expected a folder"
+        return "expected a folder, found none"
     if entry.kind == "file" and abs(status.st_mtime_ns - entry.time) >= _TIME_NS:
-        found = f"{entry.time / 1e9:.3f} s since 1970, found {status.st_mtime_ns / 1e9:.3f}"
-        return f"expected its last change at {found}"
+        return f"was changed at {format_date(status.st_mtime_ns)}, expected {format_date(entry.time)}"
     if stat.S_IMODE(mode) & 0o707 != entry.mode & 0o707:  # the group's bits may have been dropped
         return f"expected the mode {entry.mode:o}, found {stat.S_IMODE(mode):o}"
     return ""
@@ -202,7 +214,7 @@ def _groups(listed: Sequence[File]) -> Iterator[tuple[File, ...]]:
     group: list[File] = []
     num_bytes = 0
     for file in listed:
-        if file.num_bytes > _SMALL_BYTES:
+        if file.num_bytes > SMALL_BYTES:
             yield (file,)
             continue
         if len(group) == _GROUP_FILES or num_bytes + file.num_bytes > _GROUP_BYTES:
@@ -221,7 +233,7 @@ def fetched(manifest: Manifest) -> list[tuple[File, ...]]:
     """
     if manifest.format != TREE:
         return [shard.files for shard in manifest.shards]
-    table = next((file.name for shard in manifest.shards for file in shard.files), "")
+    table = next((file.name for file in files_of(manifest.shards)), "")
     return [
         (File(f"{table}/{shard.name}", shard.num_bytes, ""),) if _is_group(shard) else shard.files
         for shard in manifest.shards
@@ -240,11 +252,16 @@ def _is_group(shard: Shard) -> bool:
     return len(shard.files) > 1 and shard.num_bytes <= _GROUP_BYTES and is_new
 
 
-def slices(group: Sequence[File], data: memoryview) -> Iterator[tuple[File, memoryview]]:
-    """Yields each file of a group with its part of the memory that holds all of them."""
-    begin = 0
+def slices(group: Sequence[File], data: memoryview, offset: int = 0) -> Iterator[tuple[File, int, memoryview]]:
+    """Yields the files of a group, as far as they lie in memory that holds its bytes from `offset` on.
+
+    Each comes with the offset of its part in the file, and that part of the memory; empty files come, too.
+    """
+    begin = -offset
     for file in group:
-        yield file, data[begin : begin + file.num_bytes]
+        first, last = max(begin, 0), min(begin + file.num_bytes, len(data))
+        if first < last or not file.num_bytes:
+            yield file, first - begin if file.num_bytes else 0, data[first : max(first, last)]
         begin += file.num_bytes
 
 

@@ -94,7 +94,7 @@ def open_engine(
 def refuse_address(engine: str, address: str | None) -> None:
     """Raises UsageError if an address is given to an engine that takes none."""
     if address is not None:
-        raise UsageError(f"the engine {engine} takes no address, given {address!r}: leave --engine-address out")
+        raise UsageError(f"the engine {engine} accepts no address, given {address!r}: leave --engine-address out")
 
 
 def refuse_workers(engine: str, workers: int | None, giver: str) -> None:

@@ -40,7 +40,7 @@ class Heartbeat:
         self._thread.join()
 
     def _beat(self) -> None:
-        beats, signs = dict.fromkeys(self._peers, 0), liveness.Signs()
+        beats, heartbeats = dict.fromkeys(self._peers, 0), liveness.Heartbeats()
         said_goodbye = False
         while beats or not said_goodbye:
             if said_goodbye:
@@ -49,7 +49,7 @@ class Heartbeat:
                 said_goodbye = self._stopping.wait(_BEATS * liveness.BEAT_SECONDS)
                 self._send(said_goodbye)
             self._listen(beats)
-            if any(signs.note(peer, beat) > liveness.LOST_WORKER_SECONDS for peer, beat in beats.items()):
+            if any(heartbeats.note(peer, beat) > liveness.LOST_WORKER_SECONDS for peer, beat in beats.items()):
                 self._silent()
                 return
 

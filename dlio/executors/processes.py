@@ -34,7 +34,7 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
     workers = num_workers(workers)
     with limits.starting("worker processes"):
         executor = _Processes(
-            workers, multiprocessing.get_context("fork"), initializer=_become_worker, initargs=(os.getpid(),)
+            workers, multiprocessing.get_context("fork"), initializer=_init_worker, initargs=(os.getpid(),)
         )
     try:
         yield Pool(executor, workers, exit_codes=executor.exit_codes)
@@ -102,7 +102,7 @@ class _Processes(ProcessPoolExecutor):
             process.kill()
 
 
-def _become_worker(parent: int) -> None:
+def _init_worker(parent: int) -> None:
     """Leaves interrupts to the parent, and asks Linux to end this process with it (prctl(2), PR_SET_PDEATHSIG)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a broken pool ends its workers by it; the parent may handle it

@@ -91,7 +91,7 @@ class Writer:
         path = prefix + b"/" + key if prefix else key
         stem = key + b"."
         pieces: list[bytes] = []
-        words = []
+        members = []
         offset = self._records.tell()
         for extension, data in files.items():
             num_bytes = len(data)
@@ -101,11 +101,11 @@ class Writer:
             header, zeros = tar.frame(stem, extension, prefix, num_bytes)
             pieces += header, data, zeros
             offset += tar.BLOCK_BYTES
-            words.append(b"%b %d %d %b.%b" % (extension, offset, num_bytes, path, extension))
+            members.append(b"%b %d %d %b.%b" % (extension, offset, num_bytes, path, extension))
             offset += num_bytes + len(zeros)
         self._records.writelines(pieces)
         self._keys.add(path)
-        self._lines.append(b" ".join(words))
+        self._lines.append(b" ".join(members))
 
     def write_group(self, group: SampleGroup) -> bool:
         """Appends samples of less than 8 GiB; False if there is another."""

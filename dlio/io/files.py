@@ -279,7 +279,9 @@ def _check_planted(folder: Path, around: Path) -> None:
     status = folder.lstat()
     is_strange = status.st_uid != os.geteuid() and around.stat().st_mode & stat.S_IWOTH
     if is_strange or not stat.S_ISDIR(status.st_mode):
-        raise StorageError(f"{folder} is a link, or another user's, though dlio makes a folder of that name: remove it")
+        raise StorageError(
+            f"{folder} is a link, or belongs to another user, but dlio needs a folder of that name: remove it"
+        )
 
 
 def publish_bytes(final: Path, data: bytes) -> None:

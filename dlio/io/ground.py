@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
@@ -67,9 +68,22 @@ def check_ground(folder: Path, *names: str) -> None:
             with suppress(FileNotFoundError, NotADirectoryError):
                 found = path.lstat()
                 if not stat.S_ISDIR(found.st_mode):
-                    raise StorageError(f"{path} is not a folder, though dlio makes one of that name: remove it")
+                    raise StorageError(f"{path} is not a folder, but dlio needs a folder of that name: remove it")
                 if found.st_uid not in (os.geteuid(), status.st_uid):
-                    raise StorageError(f"{path} is another user's, though dlio makes one of that name: remove it")
+                    raise StorageError(
+                        f"{path} belongs to another user, but dlio needs a folder of that name: remove it"
+                    )
+
+
+def temporary_base() -> Path:
+    """Returns the folder in which temporary folders are made: TMPDIR, or else /tmp.
+
+    Raises:
+        StorageError: anybody may rename the entries of it or of a folder around it.
+    """
+    base = Path(tempfile.gettempdir())
+    check_ground(base)
+    return base
 
 
 def check_manifests(folder: Path, *names: str) -> None:

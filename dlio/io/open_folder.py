@@ -81,7 +81,7 @@ class Below:
     def _checked(self, found: OpenFolder) -> OpenFolder:
         if self.owner not in (None, found.owner):
             found.close()
-            raise TakenError(f"{self.path} is another user's, who was quicker: stage again")
+            raise TakenError(f"{self.path} was created by another user first: stage again")
         return found
 
 

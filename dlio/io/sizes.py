@@ -1,8 +1,9 @@
-"""Sizes and numbers of things as people write them."""
+"""Sizes, times and numbers of things as people write them."""
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
 from dlio.errors import UsageError
@@ -35,6 +36,15 @@ def format_size(num_bytes: float) -> str:
 def format_seconds(seconds: float) -> str:
     """Returns a time for people, such as `1.50 s`; what would be shown as 0.00 is `less than 0.01 s`, but for 0."""
     return "less than 0.01 s" if 0 < seconds < 0.01 else f"{seconds:.2f} s"
+
+
+def format_date(time_ns: int) -> str:
+    """Returns a time in ns since 1970 for people, such as `2026-11-24 20:13:25 UTC`."""
+    try:
+        date = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=time_ns // 10**9)
+    except OverflowError:  # a file's time may be of any year
+        return "before the year 1" if time_ns < 0 else "after the year 9999"
+    return f"{date:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def counted(number: int, thing: str) -> str:

@@ -40,7 +40,7 @@ from dlio.loaders.dataset import VALID, Batch, PackedSamples
 from dlio.loaders.delegated import of_loader
 from dlio.loaders.loader import Loader
 from dlio.loaders.mixture import Data
-from dlio.loaders.options import Words, check_number, takes_options
+from dlio.loaders.options import Keywords, check_number, takes_options
 from dlio.loaders.prefetch.look_ahead import look_ahead
 from dlio.loaders.sampling.rank import place_of
 from dlio.targets import IMAGE
@@ -56,7 +56,7 @@ class DataLoader:
 
     @takes_options(without=("rank", "world_size"))
     def __init__(
-        self, data: Data, batch_size: int, *, sharding: Sharding | None = None, **words: Unpack[Words]
+        self, data: Data, batch_size: int, *, sharding: Sharding | None = None, **keywords: Unpack[Keywords]
     ) -> None:
         """Opens a data set; shards are opened on demand.
 
@@ -66,14 +66,14 @@ class DataLoader:
                 repeated samples: all batches have one shape. `end="mask"` adds a bool array, False for these.
             sharding: how the rows of a batch are spread over the devices, the same on every process; only the first
                 dimension may be divided. By default evenly over all devices of the job.
-            **words: see `dlio.loaders.options.Options`.
+            **keywords: see `dlio.loaders.options.Options`.
 
         Raises:
             ManifestError: the folder holds no data set.
             UsageError: an argument is out of range, a field makes no array, or the sharding does not give this process
                 one block of rows, of a size that divides the batch.
         """
-        if "rank" in words or "world_size" in words:
+        if "rank" in keywords or "world_size" in keywords:
             raise UsageError(
                 "rank= and world_size=: in JAX the sharding says which rows a process holds; leave them out"
             )
@@ -82,7 +82,7 @@ class DataLoader:
         self.batch_size = batch_size
         first, num_rows = rows_of_process(self.sharding, batch_size)
         place = partial(place_of, first // num_rows, batch_size // num_rows)
-        self._loader: Loader[Batch] = Loader(data, num_rows, rank_and_size=place, **words)
+        self._loader: Loader[Batch] = Loader(data, num_rows, rank_and_size=place, **keywords)
         samples = self._loader.source.samples
         _check_fields(samples)
         samples.keep_memory(2 * self._loader.prefetch + _HELD, num_rows)

@@ -27,7 +27,7 @@ from dlio.loaders.batch_sources import ArrayBatches, BatchSource, prefetched_bat
 from dlio.loaders.batches import transform_key
 from dlio.loaders.dataset import Batch
 from dlio.loaders.mixture import Data
-from dlio.loaders.options import Words, check_number, options_of, takes_options
+from dlio.loaders.options import Keywords, check_number, options_of, takes_options
 from dlio.loaders.sampling.mixed_order import MixedOrder
 from dlio.loaders.sampling.order import EpochOrder, num_lanes
 from dlio.loaders.sampling.rank import num_cores_of_rank, place_of
@@ -60,12 +60,12 @@ class Loader(Generic[B]):
         *,
         channels_last: bool = True,
         rank_and_size: Place = None,
-        **words: Unpack[Words],
+        **keywords: Unpack[Keywords],
     ) -> None: ...
 
     @overload
     def __init__(
-        self, data: BatchSource[B], batch_size: int, *, rank_and_size: Place = None, **words: Unpack[Words]
+        self, data: BatchSource[B], batch_size: int, *, rank_and_size: Place = None, **keywords: Unpack[Keywords]
     ) -> None: ...
 
     @takes_options()
@@ -76,7 +76,7 @@ class Loader(Generic[B]):
         *,
         channels_last: bool = True,
         rank_and_size: Place = None,
-        **words: Unpack[Words],
+        **keywords: Unpack[Keywords],
     ) -> None:
         """Opens a data set; shards are opened on demand.
 
@@ -85,12 +85,12 @@ class Loader(Generic[B]):
             batch_size: samples of one rank's batch.
             channels_last: whether images are (n, height, width, 3), or (n, 3, height, width).
             rank_and_size: returns both, instead of `rank` and `world_size`; called at the start of each epoch.
-            **words: see `dlio.loaders.options.Options`.
+            **keywords: see `dlio.loaders.options.Options`.
 
         Raises:
             ManifestError, UsageError: the folder holds no data set; an argument is out of range or of a wrong type.
         """
-        options = options_of(words)
+        options = options_of(keywords)
         check_number("batch_size", batch_size, 1)
         self.source: BatchSource[B] = source_of(data, options, channels_last=channels_last)
         self.batch_size = batch_size

@@ -116,7 +116,7 @@ def open_data(data: Data, cache: str | Path | bool | None = None, max_skipped: i
     manifest, filling = _found(data, cache)
     if manifest.format == TREE:
         raise ManifestError(
-            f"{manifest.path} is a file or folder that was staged as it is, and holds no samples: stage a data set, or "
+            f"{manifest.path} is the copy of a file or folder, and holds no samples: stage a data set, or "
             "read what lies in it by its path"
         )
     pool = ShardPool(manifest, filling=filling)

@@ -1,7 +1,7 @@
-"""The words of all loaders: one table of keywords, with their defaults and what they mean.
+"""The keywords of all loaders: one table, with defaults and meanings.
 
-`Options` is the table. The loaders of torch, TensorFlow, Keras and JAX and `Loader` take its words by keyword; their
-signatures and docstrings are completed from it by `takes_options`. Words of a framework mean the same everywhere:
+`Options` is the table. The loaders of torch, TensorFlow, Keras and JAX and `Loader` accept them; their
+signatures and docstrings are completed from it by `takes_options`. Every loader accepts the keywords of each framework:
 
     workers, num_threads             num_workers, unless None
     prefetch_factor, max_queue_size  prefetch, unless None
@@ -26,7 +26,7 @@ from dlio.loaders.sampling.order import Shuffle, check_shuffle
 from dlio.loaders.sampling.rank import given_rank
 from dlio.loaders.sampling.rank_share import End, end_of
 
-_OTHER_WORDS = {
+_ALIASES = {
     "workers": "num_workers",
     "num_threads": "num_workers",
     "prefetch_factor": "prefetch",
@@ -38,7 +38,7 @@ _OTHER_WORDS = {
 _LEAST: dict[str, int | None] = {"seed": None, "rank": None, "world_size": None}
 _LEAST |= {"prefetch": 1, "num_workers": 0, "timeout": 0, "lanes": 1, "max_skipped": 0}
 _OF_SAMPLES = ("transform", "fields", "upright", "max_skipped", "cache")
-_PLACEHOLDER = re.compile(r"^( *)\*\*words: .*\n", re.MULTILINE)
+_PLACEHOLDER = re.compile(r"^( *)\*\*keywords: .*\n", re.MULTILINE)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -122,7 +122,7 @@ def check_number(name: str, value: Any, least: int | None = None) -> None:
         raise UsageError(f"{name}={value}: expected at least {least}")
 
 
-class MostWords(TypedDict, total=False):
+class MostKeywords(TypedDict, total=False):
     """The keywords of torch's DataLoader, apart from those that torch has, too; see `Options`."""
 
     fields: Sequence[str] | None
@@ -137,8 +137,8 @@ class MostWords(TypedDict, total=False):
     prefetch: int
 
 
-class Words(MostWords, total=False):
-    """The keywords of the other loaders; see `Options`. The last six are other words for these."""
+class Keywords(MostKeywords, total=False):
+    """The keywords of the other loaders; see `Options`. The last six are aliases."""
 
     transform: Transforms | None
     shuffle: Shuffle
@@ -152,36 +152,36 @@ class Words(MostWords, total=False):
     drop_remainder: bool
 
 
-def options_of(words: Mapping[str, Any]) -> Options:
+def options_of(keywords: Mapping[str, Any]) -> Options:
     """Returns the options that a loader is given by keyword.
 
     Raises:
         TypeError: a keyword is none of a loader's.
-        UsageError: two words contradict each other, or a value is out of range or of a wrong type.
+        UsageError: two keywords contradict each other, or a value is out of range or of a wrong type.
     """
     names = {field.name for field in fields(Options)}
     chosen: dict[str, Any] = {}
     said: dict[str, str] = {}
-    for given, value in words.items():
-        name = _OTHER_WORDS.get(given, given)
+    for given, value in keywords.items():
+        name = _ALIASES.get(given, given)
         if name not in names:
-            close = get_close_matches(given, [*names, *_OTHER_WORDS], 1)
+            close = get_close_matches(given, [*names, *_ALIASES], 1)
             raise TypeError(f"a loader has no keyword {given!r}" + (f": did you mean {close[0]}?" if close else ""))
         if given != name:
             if value is None or (name == "end" and not value):
                 continue
             value = End.DROP if name == "end" else value
         if name in chosen and chosen[name] != value:
-            raise UsageError(f"{said[name]} and {given}={words[given]!r} contradict each other: give one")
-        chosen[name], said[name] = value, f"{given}={words[given]!r}"
+            raise UsageError(f"{said[name]} and {given}={keywords[given]!r} contradict each other: give one")
+        chosen[name], said[name] = value, f"{given}={keywords[given]!r}"
     return Options(**chosen)
 
 
 def takes_options(*, without: Sequence[str] = ()) -> Callable[[F], F]:
-    """Completes the signature and the docstring of a function whose `**words` are those of `Options`.
+    """Completes the signature and the docstring of a function whose `**keywords` are those of `Options`.
 
     Args:
-        without: words that it does not take.
+        without: keywords that it does not accept.
     """
 
     def completed(function: F) -> F:

@@ -44,7 +44,7 @@ def shown(
 
 def _show(fillings: Sequence[Filling], stats: Callable[[], Mapping[str, float]], ended: threading.Event) -> None:
     began, pause = time.monotonic(), FIRST_SECONDS
-    while not ended.wait(pause) and (progress := [words for each in fillings if (words := each.progress())]):
+    while not ended.wait(pause) and (progress := [text for each in fillings if (text := each.progress())]):
         pause, found = NEXT_SECONDS, stats()
         read = ", ".join(f"{format_size(found[f'{name}_bytes'])} {where}" for name, where in _ORIGINS.items())
         waited = f"waited {found['wait_seconds']:.0f} of {time.monotonic() - began:.0f} s"

@@ -47,7 +47,7 @@ from dlio.loaders.dataset import VALID, Batch, PackedSamples
 from dlio.loaders.delegated import of_loader
 from dlio.loaders.loader import Loader
 from dlio.loaders.mixture import Data
-from dlio.loaders.options import Words, takes_options
+from dlio.loaders.options import Keywords, takes_options
 from dlio.loaders.sampling.rank_share import End
 from dlio.loaders.sampling.state import State
 
@@ -91,7 +91,7 @@ def dataset(
     *,
     epoch: int = 0,
     state: Mapping[str, object] | None = None,
-    **words: Unpack[Words],
+    **keywords: Unpack[Keywords],
 ) -> PackedBatches:
     """Returns this rank's batches; iterating again gives the next epoch.
 
@@ -107,7 +107,7 @@ def dataset(
         state: the result of `state_after`, or of `state_dict` of another loader; overrides `epoch`. The first pass
             resumes there. If it has only the rest of an epoch, the cardinality is unknown, and Keras' `fit` takes its
             length for that of every epoch: fit it alone, and then a new data set from the next `epoch` on.
-        **words: see `dlio.loaders.options.Options`.
+        **keywords: see `dlio.loaders.options.Options`.
 
     Raises:
         ManifestError: the folder holds no data set.
@@ -116,7 +116,7 @@ def dataset(
         SchemaError: a field whose shape varies in more than one dimension.
         LauncherError: the launcher's variables contradict each other.
     """
-    loader = Loader(data, batch_size, **words)
+    loader = Loader(data, batch_size, **keywords)
     samples = loader.source.samples
     samples.keep_memory(loader.prefetch + _HELD, batch_size)
     loader.set_epoch(epoch)

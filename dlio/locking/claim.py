@@ -160,7 +160,7 @@ def _shares(folder: OpenFolder) -> Iterator[OpenFolder]:
 def _wait_for_claim(folder: Below, is_done: Callable[[], bool], patient: bool) -> tuple[Claim, Claim | None] | None:
     """Returns the claim made and the one before it, or None if the work is done, or not `patient` and under way."""
     waited_for: set[str] = set()
-    signs, pause = liveness.Signs(), _FIRST_POLL_SECONDS
+    heartbeats, pause = liveness.Heartbeats(), _FIRST_POLL_SECONDS
     while not is_done():
         latest = claim_file.latest(folder)
         if latest is not None and latest.state.startswith("failed") and latest.token in waited_for:
@@ -170,7 +170,7 @@ def _wait_for_claim(folder: Below, is_done: Callable[[], bool], patient: bool) -
             if not patient:
                 return None
             waited_for.add(latest.token)
-            silence = signs.note(latest.token, claim_file.modified(folder, latest.number))
+            silence = heartbeats.note(latest.token, claim_file.modified(folder, latest.number))
             if silence <= liveness.LOST_WRITER_SECONDS or latest.owner.is_alive():
                 world.sleep(pause)
                 pause = min(2 * pause, _LAST_POLL_SECONDS)

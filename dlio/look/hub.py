@@ -75,7 +75,7 @@ def croissant(
     """
     found = _local(dataset)
     if missing := [name for name in ("description", "license", "url", "published") if not getattr(about, name)]:
-        raise UsageError(f"Croissant needs what the data set does not say of itself: give --{', --'.join(missing)}")
+        raise UsageError(f"Croissant needs facts that the data set does not contain: give --{', --'.join(missing)}")
     entries = {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",

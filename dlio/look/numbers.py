@@ -56,7 +56,7 @@ def stats_of(manifest: Manifest, progress: Callable[[int, int], None]) -> dict[s
     try:
         files.publish_bytes(path, json.dumps(kept | {"digest": _digest(kept)}).encode())
     except StorageError as error:
-        log.info("the numbers are not kept: %s", error.text)
+        log.info("the numbers are not saved: %s", error.text)
     return made
 
 

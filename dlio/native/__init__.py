@@ -12,6 +12,7 @@
                                                  numbers of pixels by a table for each channel
     permute(positions, size, keys)               places in a shuffled order
     crc32c(data, crc)                            the CRC-32C of bytes, after others; there without the core, too
+    highway_hash(data, key)                      Riegeli's hash of bytes
     extend_crcs(data, bounds, crcs)              that of many pieces of bytes
     place(size, columns)                         such pieces at given offsets, zeros between them
     status_message(status)                       the meaning of a status
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
         augment,
         crc32c,
         extend_crcs,
+        highway_hash,
         mix_images,
         normalize,
         permute,
@@ -103,6 +105,7 @@ __all__ = [
     "encode",
     "extend_crcs",
     "from_planes",
+    "highway_hash",
     "inflate",
     "is_planes",
     "make_crop_ready",

@@ -171,6 +171,17 @@ def crc32c(data: Buffer, crc: int = 0) -> int:
         TypeError, BufferError, ValueError: no contiguous buffer, which of them, its class decides; or no uint32.
     """
 
+def highway_hash(data: Buffer, key: tuple[int, int, int, int]) -> int:
+    """Returns the HighwayHash of 64 bits of the data.
+
+    Args:
+        data: any bytes.
+        key: four uint64.
+
+    Raises:
+        TypeError, BufferError, ValueError: no contiguous buffer, which of them, its class decides; or no such key.
+    """
+
 def extend_crcs(data: Buffer, bounds: NDArray[np.int64], crcs: NDArray[np.uint32]) -> None:
     """Extends n CRC-32Cs, each by its piece of the data.
 

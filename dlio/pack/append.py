@@ -41,7 +41,7 @@ def appendable(out: str | Path) -> Manifest:
         raise UsageError("append needs the data set in a folder: pack the new samples to another URL")
     found = Manifest.load(out)
     if found.origin.get("source") == INDEXED:
-        raise UsageError(f"{out} holds shards that other tools made: dlio index --overwrite takes what they have added")
+        raise UsageError(f"{out} holds shards that other tools made: add the new shards with dlio index --overwrite")
     if any(shard.nodes for shard in found.shards):
         raise UsageError(f"{out} is staged in parts: append to the data set that it was staged from")
     coming = found.root / ASIDE / NEXT
@@ -71,7 +71,7 @@ def new_samples(onto: Manifest, listing: Listing) -> Listing:
     known = {key for shard, table in tables(onto) for key in table.keys(0, shard.num_samples)}
     new = np.fromiter((key not in known for key in listing.keys), np.bool_, len(listing))
     if not new.all():
-        log.info("%s: %d samples are there already", onto.root, np.count_nonzero(~new))
+        log.info("%s: %d samples exist already", onto.root, np.count_nonzero(~new))
     return rows_of(listing, np.flatnonzero(new))
 
 

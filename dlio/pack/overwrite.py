@@ -77,13 +77,15 @@ def _differences(held: FolderContents, plan: Manifest, inputs: Mapping[str, str]
     found = held.published or held.partial or plan
     old, new = (_flat(manifest.header(each)) for each in (found, plan))
     names = [name for name in {**old, **new} if old.get(name) != new.get(name) and name not in ("plan", "refused")]
-    words = [f"{name} is {_shown(new.get(name))}, there {_shown(old.get(name))}" for name in names]
+    differences = [f"{name} is {_shown(new.get(name))}, there {_shown(old.get(name))}" for name in names]
     if old.get("plan") != new.get("plan"):
-        words += _other_samples(held.published, keys) or ([] if names else ["sizes, labels or order of samples differ"])
-    if not words:
+        differences += _other_samples(held.published, keys) or (
+            [] if names else ["sizes, labels or order of samples differ"]
+        )
+    if not differences:
         changed = sum(shard.inputs != inputs.get(shard.name, "") for shard in found.shards)
-        words = [f"the files of {changed} of {len(found.shards)} shards were changed since"]
-    return ", ".join(words)
+        differences = [f"the files of {changed} of {len(found.shards)} shards were changed since"]
+    return ", ".join(differences)
 
 
 def _flat(header: Mapping[str, Any]) -> dict[str, object]:

@@ -108,10 +108,10 @@ def _carried_out(chosen: Strategy, job: Job) -> Outcome:
         return complete(job, chosen, meeting)
     except DlioError:
         if job.topology.world_size == 1:  # else another process may be running there
-            from dlio.stage.upkeep.clean import forsake
+            from dlio.stage.upkeep.clean import abandon
 
             with suppress(DlioError, OSError):  # the first error counts
-                forsake(job.dest, chosen.copy_name(job))
+                abandon(job.dest, chosen.copy_name(job))
         raise
 
 

@@ -143,7 +143,7 @@ class EngineTests:
         assert b"Traceback" not in message
         if number == signal.SIGINT and not engine.launcher:
             assert run.returncode == 130
-            assert message == b"dlio: interrupted; run the same command again to go on\n"
+            assert message == b"dlio: interrupted; run the same command again to continue\n"
             assert engine.ends_late or not (out / ASIDE).exists()
         engine.assert_nothing_runs(but="Agent" if number == signal.SIGKILL and engine.ends_late else "nothing")
         assert not (out / NAME).exists()

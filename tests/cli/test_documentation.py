@@ -12,10 +12,14 @@ import pytest
 
 import dlio
 from dlio import errors
+from dlio.cli.parser import OF_ALL_VERBS
 from dlio.environment import VARIABLES
-from tools.site.reference import command_line, exit_codes, reference_pages, verbs
+from tools.site.command_line import command_line, verbs, with_options
+from tools.site.reference import exit_codes, reference_pages
 
 README = Path(__file__).parents[2] / "README.md"
+COMMANDS = README.parent / "docs" / "reference" / "commands"
+PARTS = ("Example", "Options", "Exit codes", "What it leaves behind", "See also")
 
 
 def options(verb: argparse.ArgumentParser) -> list[str]:
@@ -40,11 +44,22 @@ def test_the_readme_names_every_verb():
     assert [verb for verb in verbs() if not re.search(rf"`(dlio )?{verb}\b", text)] == []
 
 
-def test_the_site_documents_every_option_of_every_verb():
-    page = command_line()
-    for name, verb in verbs().items():
-        section = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
-        assert [option for option in options(verb) if not re.search(rf"[` ]{option}[`, ]", section)] == []
+def test_every_verb_has_a_page():
+    assert {path.stem for path in COMMANDS.glob("*.md")} == set(verbs())
+    assert [verb for verb in verbs() if f"](commands/{verb}.md)" not in command_line()] == []
+
+
+@pytest.mark.parametrize("verb", verbs())
+def test_the_page_of_a_verb(verb):
+    page = with_options((COMMANDS / f"{verb}.md").read_text())
+    parts = re.split(r"^#+ ", page, flags=re.MULTILINE)[1:]
+    assert [part.partition("\n")[0] for part in parts] == [f"dlio {verb}", *PARTS]
+    opening, example, shown = parts[:3]
+    assert " ".join(verbs()[verb].description.split()[:5]) in opening
+    assert f"\n$ dlio {verb} " in example
+    own = set(options(verbs()[verb])) - set(OF_ALL_VERBS)
+    assert [option for option in own if not re.search(rf"^\| `(.*[ ,])?{option}[`, ]", shown, re.MULTILINE)] == []
+    assert "<!--" not in page
 
 
 def test_every_environment_variable_of_dlio_is_documented():

@@ -102,4 +102,4 @@ sys.exit(cli.main(["pack", {str(photos)!r}, {str(tmp_path / "out")!r}, "--format
 """
     run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
     assert run.returncode == 130
-    assert run.stderr == "dlio: interrupted; run the same command again to go on\n"
+    assert run.stderr == "dlio: interrupted; run the same command again to continue\n"

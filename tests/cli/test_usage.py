@@ -182,7 +182,7 @@ def test_a_url_that_a_verb_does_not_take_is_refused_in_words(run, packed, words)
 
 def test_a_cache_size_without_a_background_is_refused(run, packed, tmp_path):
     code, _, err = run("stage", packed, tmp_path / "local", "--cache-size", "1MiB")
-    assert code == 2 and "--cache-size goes with --background" in err
+    assert code == 2 and "--cache-size needs --background" in err
     assert not (tmp_path / "local").exists()
 
 

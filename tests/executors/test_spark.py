@@ -60,7 +60,7 @@ def test_spark_keeps_the_promises_of_an_engine(photos: Path, tmp_path: Path) -> 
         wait_for_shards(tmp_path / "long", 3, run)
         os.killpg(run.pid, signal.SIGINT)
         _, message = run.communicate(timeout=SECONDS)
-    assert (run.returncode, message) == (130, b"dlio: interrupted; run the same command again to go on\n")
+    assert (run.returncode, message) == (130, b"dlio: interrupted; run the same command again to continue\n")
     engine.assert_nothing_runs()
     check_results(json.loads((tmp_path / "result.json").read_text()))
     for name, _ in PACKS:

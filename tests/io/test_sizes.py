@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio.errors import UsageError
-from dlio.io.sizes import format_seconds, format_size, parse_size
+from dlio.io.sizes import format_date, format_seconds, format_size, parse_size
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,17 @@ def test_formats(number, text):
 )
 def test_a_short_time_is_not_shown_as_none(seconds: float, expected: str) -> None:
     assert format_seconds(seconds) == expected
+
+
+@pytest.mark.parametrize(
+    ("time_ns", "text"),
+    [
+        (0, "1970-01-01 00:00:00 UTC"),
+        (-1, "1969-12-31 23:59:59 UTC"),
+        (981_173_106_999_999_999, "2001-02-03 04:05:06 UTC"),
+        (1 << 70, "after the year 9999"),
+        (-1 << 70, "before the year 1"),
+    ],
+)
+def test_format_date(time_ns: int, text: str) -> None:
+    assert format_date(time_ns) == text

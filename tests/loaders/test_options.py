@@ -19,7 +19,7 @@ from dlio.loaders import jax, keras, tensorflow
 from dlio.loaders import torch as torch_loaders
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import Loader
-from dlio.loaders.options import MostWords, Options, Words, options_of
+from dlio.loaders.options import Keywords, MostKeywords, Options, options_of
 from tests.loaders.photos import dlio_threads
 
 LOADERS: dict[str, Callable[..., Any]] = {
@@ -51,11 +51,11 @@ def test_every_loader_has_the_words_of_the_table(name: str) -> None:
     assert not [each for each in parameters.values() if each.kind is each.VAR_KEYWORD]
     documented = (loader.__init__ if inspect.isclass(loader) else loader).__doc__ or ""
     assert not [word for word in wanted if not re.search(rf"^ +(\w+, )*{word}(, \w+)*: ", documented, re.MULTILINE)]
-    assert "**words" not in documented
+    assert "**keywords" not in documented
 
 
 def test_the_documents_have_the_table() -> None:
-    _, _, section = (ROOT / "docs" / "loaders.md").read_text().partition("\n## The words of all loaders\n")
+    _, _, section = (ROOT / "docs" / "loaders.md").read_text().partition("\n## The keywords of all loaders\n")
     rows = re.findall(r"^\| (`.*?`) \| (\S+) \|", section.partition("\n## ")[0], re.MULTILINE)
     found = {word.strip("`"): default for words, default in rows for word in words.split(", ")}
     assert {word: found[word] for word in DEFAULTS} == {word: str(value) for word, value in DEFAULTS.items()}
@@ -71,9 +71,9 @@ def test_what_opens_samples_has_the_same_words() -> None:
 def test_the_types_for_checkers_are_those_of_the_table() -> None:
     other = {"workers", "num_threads", "prefetch_factor", "max_queue_size", "drop_last", "drop_remainder"}
     types = get_type_hints(Options)
-    assert get_type_hints(Words) == types | {word: bool if "drop" in word else int for word in other}
+    assert get_type_hints(Keywords) == types | {word: bool if "drop" in word else int for word in other}
     torchs = {"transform", "shuffle", "num_workers", "timeout"}
-    assert get_type_hints(MostWords) == {word: kind for word, kind in types.items() if word not in torchs}
+    assert get_type_hints(MostKeywords) == {word: kind for word, kind in types.items() if word not in torchs}
 
 
 @pytest.mark.parametrize("name", list(LOADERS))

@@ -41,7 +41,7 @@ def home(tmp_path: Path) -> Path:
 def test_pack_follows_no_link_in_place_of_its_folder(tmp_path: Path, photos: Source, home: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / ASIDE).symlink_to(home)
-    with pytest.raises(StorageError, match=f"{ASIDE} is not a folder, though dlio makes one of that name"):
+    with pytest.raises(StorageError, match=f"{ASIDE} is not a folder, but dlio needs a folder of that name"):
         dlio.pack(photos, tmp_path / "out", format="recordio", engine="serial", overwrite=True)
     assert [path.name for path in home.rglob("*")] == ["next", "thesis.tex"]
 

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -193,6 +194,7 @@ def test_what_lost_its_files_says_what_to_make_again(photos, tmp_path, change):
     part = dlio.split(whole.root, tmp_path / "parts", fractions=[0.5, 0.5])["train"]
     if change == "again":
         found, said = part, r"base0 leads to .*-index, which was indexed or made again, or was removed: make this set"
+        make_image_folder(photos, {"zebu": 1})
         dlio.index(photos, checksums=True, overwrite=True, workers=1)
     else:
         found, said = whole, "files, the link to the folder of indexed files: make it again, index again"
@@ -248,9 +250,29 @@ def test_a_run_that_was_killed_is_begun_again_and_an_index_is_replaced_only_if_a
         make_image_folder(photos, {"zebu": 2})
 
 
+@pytest.mark.parametrize("moved", [False, True])
+@HOWS
+def test_an_index_of_what_has_not_changed_stays_as_it_is(photos, tmp_path, in_groups, checksums, moved):
+    """So a copy of it is found again, and the state of a run still fits."""
+    index = partial(dlio.index, photos, checksums=checksums, workers=1, overwrite=True)
+    if moved:
+        dlio.index(photos, checksums=not checksums, workers=1)
+    first = index()
+    listed = first.root / first.shards[0].files[1].name
+    listed.write_bytes(b"lost")
+    (listed.parent / "files").unlink()
+    assert dlio.verify(first, workers=1)
+    again = index()
+    assert again == first and again.content_id == first.content_id == Manifest.load(first.root).content_id
+    assert dlio.verify(first, workers=1) == []
+    assert len([path for path in first.root.iterdir() if path.name.startswith(".index-")]) == moved
+    make_image_folder(photos, {"zebu": 1})
+    assert index().content_id != first.content_id
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_the_old_index_stays_until_the_new_one_is_whole(photos, tmp_path, in_groups, again):
-    out = dlio.index(photos, checksums=True, workers=1).root
+    out = dlio.index(photos, checksums=not again, workers=1).root
     if again:
         dlio.index(photos, checksums=True, workers=1, overwrite=True)
     before, seen = batches(out), []

@@ -48,7 +48,7 @@ class TestServerThatHangs:
                 time.sleep(0.01)
             run.send_signal(signal.SIGINT)
             _, message = run.communicate(timeout=200)
-        assert (run.returncode, message) == (130, b"dlio: interrupted; run the same command again to go on\n")
+        assert (run.returncode, message) == (130, b"dlio: interrupted; run the same command again to continue\n")
         assert [path.name for path in (tmp_path / "out").iterdir()] == [PARTIAL_NAME]
 
     def test_nothing_is_lost_when_it_answers_again(self, tmp_path, slow_source):

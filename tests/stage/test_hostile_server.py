@@ -203,7 +203,7 @@ class TestSize:
         server.answer = answer
         ended = children.dlio("stage", server.url, tmp_path, environ={"DLIO_MAX_MANIFEST": str(self.MOST)})
         assert ended.code == ManifestError.exit_code
-        assert f"has more than {self.MOST:,} bytes: if all that is a manifest, set DLIO_MAX_MANIFEST" in ended.err
+        assert f"has more than {self.MOST:,} bytes: if it is a manifest, set DLIO_MAX_MANIFEST" in ended.err
         assert ended.peak_bytes < 400 * MiB
         assert server.sent < self.MOST + 32 * MiB  # with what the sockets hold
 
@@ -251,7 +251,10 @@ class TestSize:
         server.answer = answer
         ended = children.dlio("stage", server.url, tmp_path)
         assert ended.code == StorageError.exit_code
-        assert f"cannot read {server.url}{path}: its server sends it as gzip, though asked not to" in ended.err
+        assert (
+            f"cannot read {server.url}{path}: its server sends it as gzip, although dlio asked for plain data"
+            in ended.err
+        )
         assert ended.peak_bytes < 400 * MiB
         assert {headers["Accept-Encoding"] for _, headers in server.asked} == {"identity"}
 

@@ -67,7 +67,7 @@ def test_only_what_bears_our_marker_is_ever_removed(dataset: Manifest, tmp_path:
     clean(tmp_path / "local")
     assert (theirs / "thesis.tex").exists()
     assert unmarked.root.exists()
-    with pytest.raises(StorageError, match="bears no dlio marker"):
+    with pytest.raises(StorageError, match="has no dlio marker"):
         folder_of(unmarked).remove()
 
 

@@ -15,7 +15,7 @@ import pytest
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.lease import leases
-from dlio.stage.upkeep.as_owner import become_user_of_job
+from dlio.stage.upkeep.as_owner import switch_to_job_user
 from tests.helpers.forked import Forked, wait_for
 from tests.helpers.live import eventually
 from tests.helpers.staging import assert_staged
@@ -155,8 +155,8 @@ def test_root_becomes_the_jobs_user_in_a_prolog_only(tmp_path: Path, monkeypatch
     (secret := tmp_path / "of root").write_text("kept")
     reader, writer = os.pipe()
 
-    def become() -> tuple[object, ...]:
-        become_user_of_job()
+    def switch_user() -> tuple[object, ...]:
+        switch_to_job_user()
         return os.getresuid(), os.getgroups(), os.environ.get("OF_ROOT"), os.environ.get("SLURM_JOB_ID")
 
     def in_prolog() -> None:
@@ -166,7 +166,7 @@ def test_root_becomes_the_jobs_user_in_a_prolog_only(tmp_path: Path, monkeypatch
         os.dup2(log, 2)
         os.dup2(writer, 1)
         os.set_inheritable(log, True)
-        assert become() == ((2001, 2001, 2001), [], None, "7")
+        assert switch_user() == ((2001, 2001, 2001), [], None, "7")
         found = {number: status for number in range(256) if (status := _status(number))}
         assert set(found) == {0, 1, 2}
         assert found[0].st_rdev == Path("/dev/null").stat().st_rdev
@@ -174,7 +174,7 @@ def test_root_becomes_the_jobs_user_in_a_prolog_only(tmp_path: Path, monkeypatch
         os.write(1, b"said\n")
 
     def in_a_job() -> None:
-        assert become()[0] == (0, 0, 0)
+        assert switch_user()[0] == (0, 0, 0)
 
     assert Forked(in_prolog).wait() == 0
     assert os.read(reader, 100) == b"said\n"

@@ -115,7 +115,7 @@ def test_a_short_file_on_the_server_is_named(web: WebServer, dataset: Manifest, 
 
 def test_what_a_server_lacks_is_said(web: WebServer, dataset: Manifest, tmp_path: Path) -> None:
     web.answers_ranges = False
-    with pytest.raises(StorageError, match="its server answers no ranges"):
+    with pytest.raises(StorageError, match="its server does not support range requests"):
         dlio.stage(web.url, tmp_path / "local")
     (dataset.root / NAME).unlink()
     with pytest.raises(ManifestError, match=f"{web.url}/{NAME} does not exist"):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import dlio
 from dlio.cli import main
 from dlio.dataset.manifest import NAME, File, Manifest
-from dlio.dataset.tree import Entry, encoded, fetched, groups_of, manifest_of
+from dlio.dataset.tree import Entry, encoded, fetched, groups_of, manifest_of, slices
 from dlio.errors import StorageError
 from dlio.io import filesystems
 from dlio.stage.copies.small_files import write_group
@@ -156,3 +156,16 @@ def test_a_late_process_never_writes_into_a_file_that_is_there(tmp_path: Path) -
         write_group(tmp_path, [File("env/x", 5, "")], memoryview(b"later"), tmp_path / "aside")
         assert (reader.read(), here.read_bytes()) == (b"whole", b"later")
     assert not (tmp_path / "aside").exists()
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=8), st.data())
+def test_any_range_of_a_group_is_made_of_the_ranges_of_its_files(sizes: list[int], data: st.DataObject) -> None:
+    group = [File(str(number), size, "") for number, size in enumerate(sizes)]
+    whole = bytes(range(1, 1 + sum(sizes)))
+    content = {file.name: bytes(part) for file, _, part in slices(group, memoryview(whole))}
+    assert [len(content[file.name]) for file in group] == sizes and b"".join(content.values()) == whole
+    begin = data.draw(st.integers(0, len(whole)))
+    target = memoryview(bytearray(data.draw(st.integers(0, len(whole) - begin))))
+    for file, first, part in slices(group, target, begin):
+        part[:] = content[file.name][first : first + len(part)]
+    assert bytes(target) == whole[begin : begin + len(target)]

@@ -46,7 +46,7 @@ void check_place(dlio::Bytes bytes, const std::uint8_t* wishes) {
     }
   }
   for (std::size_t i = 0; i < picture.size; ++i) num_changed += picture.data[i] != wishes[13];
-  require(num_changed == 0, "a picture stays as it was beside a place");
+  require(num_changed == 0, "a picture stays as it was next to a place");
 }
 
 // Takes the bytes for pixels of either layout, which an adjustment must change alike.

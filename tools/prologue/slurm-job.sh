@@ -9,11 +9,11 @@ set -euo pipefail
 dataset=$1 dest=$2
 shift 2
 
-# Whatever happens later, this job's leases end, and copies that no other job uses go. A job that is killed leaves that to
-# the Epilog (slurm-epilog).
+# However the script ends, this job's leases end, and copies that no other job uses are removed. If the job is killed, the
+# Epilog does this (slurm-epilog).
 trap 'srun --overlap --ntasks="$SLURM_NNODES" --ntasks-per-node=1 dlio clean "$dest"' EXIT
 
-# DLIO_STAGE_OPTIONS: for example `--strategy broadcast`, with an srun --mpi that mpi4py's MPI understands.
+# DLIO_STAGE_OPTIONS: for example `--strategy broadcast`.
 srun --ntasks="$SLURM_NNODES" --ntasks-per-node=1 ${DLIO_SRUN_OPTIONS:-} \
   dlio stage "$dataset" "$dest" --json ${DLIO_STAGE_OPTIONS:-}
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 from tools.mutants.mutation import LISTS, Mutation, load, parse
 from tools.mutants.view import View
@@ -93,14 +94,14 @@ def found(view: View, mutation: Mutation, schedules: int, seconds: float, faults
 
 def _searched(
     view: View, mutation: Mutation | None, first: int, schedules: int, seconds: float, faults: str
-) -> dict[str, object]:
+) -> dict[str, Any]:
     view.prepare(mutation)
     code = f"from tools.simulate.mutants import search; search({first}, {schedules}, {max(0.0, seconds)}, {faults!r})"
     environ = os.environ | {"PYTHONPATH": str(view.path), "PYTHONHASHSEED": "0"}
     done = subprocess.run([sys.executable, "-c", code], cwd=view.path, env=environ, capture_output=True, text=True)
     if done.returncode:
         return {"schedules": 1, "seed": first, "broken": f"the simulator could not run: {done.stderr[-300:]}"}
-    answer: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
 
 

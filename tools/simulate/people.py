@@ -23,9 +23,10 @@ from dlio.stage.strategies import load
 from dlio.stage.transfer.source import source_of
 from tools.simulate.chance import Chance
 from tools.simulate.cluster import Actor
+from tools.simulate.scheduler import S
 
 MOST_READS = 3  #: of one file
-_MOST_READ = 100_000
+_MOST_READ, _USUAL_READ = 100_000, 4_096
 _ARRIVAL_SECONDS = 30.0  # then the launcher ends all processes
 
 
@@ -97,12 +98,14 @@ class Loading:
         share: the part of the files that it reads before it leaves, from 0 to 1.
         think: returns the seconds that it takes between two files.
         epochs: how often it reads them.
+        again_at: ns of the schedule, after which it reads all of them once more; 0 if it does not.
     """
 
     strategy: str
     share: float
     think: Callable[[], float]
     epochs: int = 1
+    again_at: int = 0
 
     def __call__(self, actor: Actor) -> None:
         """Reads, and compares."""
@@ -115,25 +118,29 @@ class Loading:
         if filling:
             filling.expect(shards)
         read = shards[: max(1, round(self.share * len(shards)))]
-        for shard in read * self.epochs:
-            for file in cluster.data.manifest.shards[shard].files:
-                cluster.world.sleep(self.think())
-                with cluster.oracle.patience(actor):
-                    _read(actor, folder.path, filling, file, chance)
+        files = [file for shard in read for file in cluster.data.manifest.shards[shard].files]
+        for file in files * self.epochs:
+            cluster.world.sleep(self.think())
+            _read(actor, folder.path, filling, file, chance)
+        if self.again_at:
+            cluster.world.sleep(max(0, self.again_at - cluster.scheduler.now) / S)
+            for file in files:
+                _read(actor, folder.path, filling, file, chance)
 
 
 def _read(actor: Actor, root: Path, filling: LiveFilling | None, file: File, chance: Chance) -> None:
-    """Reads ranges of a file wherever they are."""
-    arriving = filling.prepare([file.name]) if filling else ()
-    arrival = filling.arrival(root / file.name) if filling and arriving else None
-    opened = arrival if arrival is not None else RandomAccessFile(root / file.name)
-    try:
-        for _ in range(1 + chance.below(MOST_READS)):
-            begin = chance.below(file.num_bytes)
-            count = min(file.num_bytes - begin, 1 + chance.below(_MOST_READ))
-            _read_range(actor, file, begin, count, opened.read)
-    finally:
-        opened.close()
+    """Reads ranges of a file wherever they are; some as long as others, so that answers may be mixed up."""
+    with actor.cluster.oracle.patience(actor):
+        arriving = filling.prepare([file.name]) if filling else ()
+        arrival = filling.arrival(root / file.name) if filling and arriving else None
+        opened = arrival if arrival is not None else RandomAccessFile(root / file.name)
+        try:
+            for _ in range(1 + chance.below(MOST_READS)):
+                begin = chance.below(file.num_bytes)
+                count = min(file.num_bytes - begin, chance.pick((_USUAL_READ, 1 + chance.below(_MOST_READ))))
+                _read_range(actor, file, begin, count, opened.read)
+        finally:
+            opened.close()
 
 
 def _read_range(actor: Actor, file: File, begin: int, count: int, read: Callable[[int, int], bytes]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from unittest import mock
 
 from dlio.stage.engine import pending
+from dlio.stage.engine.writing import MOST_BYTES
 from dlio.stage.planning.placement import assign_first
 from tools.simulate.chance import Chance
 from tools.simulate.cluster import Actor, Cluster, Size
@@ -24,12 +25,13 @@ from tools.simulate.people import Introduction, Loading, Staging
 from tools.simulate.scheduler import MS, LivelockError, S, Scheduler
 
 _SLOWING = {"latency", "bandwidth", "late", "think"}  # what takes time though nothing is wrong
-VERSION = 3  #: of what seeds mean
+VERSION = 4  #: of what seeds mean
 _STEP = 1 * S
 _LAST_FAULT = 60 * S  # then all is healed
-_PIECES = (16 << 10, 16 << 10, 64 << 10, pending.MOST_BYTES)
+_PIECES = (16 << 10, 16 << 10, 64 << 10, MOST_BYTES)
 _PATIENCE = 150 * S  # after that everybody has to end: nodes that are silent, or never come, are expected for a minute
 _MOST_EPOCHS = 3
+_AGAIN = 100 * S  # all nodes have found each other again by then, so all is read from where it would be without a fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,7 @@ def run(
 def pieces_of(num_bytes: int) -> Iterator[None]:
     """Has the engine fetch pieces of so many bytes at first and at most: small files come in several, too."""
     least, first = partial(pending.PieceSize, num_bytes), pending.PieceSize
-    smaller = (lambda *_: least()) if num_bytes < pending.MOST_BYTES else first
+    smaller = (lambda *_: least()) if num_bytes < MOST_BYTES else first
     with mock.patch.object(pending, "PieceSize", smaller), mock.patch.object(pending, "MOST_BYTES", num_bytes):
         yield
 
@@ -166,6 +168,7 @@ def _actors(cluster: Cluster, kind: Kind, faults: Sequence[Fault]) -> list[Actor
     introduction = Introduction() if kind.is_introduced else None
     found, chance = [], Chance(cluster.scheduler.seed, "people")
     epochs, late = chance.between(1, _MOST_EPOCHS), given.get("late", 1)
+    again_at = _AGAIN if kind.strategy == "partition" and faults and chance.happens(0.5) else 0
     longest = 2 * given.get("think", 0) // (epochs * len(cluster.size.files))
     for node in range(cluster.size.nodes):
         for local in range(cluster.size.locals):
@@ -173,7 +176,7 @@ def _actors(cluster: Cluster, kind: Kind, faults: Sequence[Fault]) -> list[Actor
                 work: Any = Staging(kind.strategy, introduction)
             else:
                 share = chance.fraction() if "leave" in given else 1.0
-                work = Loading(kind.strategy, share, partial(_think, chance, longest), epochs)
+                work = Loading(kind.strategy, share, partial(_think, chance, longest), epochs, again_at)
             came = chance.below(late + 1) // _step(late) * _step(late) * MS
             found.append(Actor(cluster, node, local, kind.verb, work, came))
     return found
@@ -218,12 +221,17 @@ def _check(cluster: Cluster, kind: Kind, actors: Sequence[Actor], faults: Sequen
     oracle = cluster.oracle
     for disk in cluster.disks:
         oracle.check_copies(disk)
-    if not _SLOWING & {fault.kind for fault in faults}:
+    reads_again = any(isinstance(actor.work, Loading) and actor.work.again_at for actor in actors)
+    if not (reads_again or _SLOWING & {fault.kind for fault in faults}):
         oracle.check_pace(max(actor.done_at for actor in actors))
+    owners = assign_first(cluster.size.files, cluster.size.nodes)
+    if kind.strategy == "partition":
+        oracle.check_reads(keepers=dict(zip(cluster.data.contents, owners, strict=True)))
+        return
     is_shared = kind != Kind("stage", "replicate")
     oracle.check_reads(is_shared=is_shared)
-    if is_shared and kind.strategy != "partition":
+    if is_shared:
         shares = [0] * cluster.size.nodes
-        for node, size in zip(assign_first(cluster.size.files, cluster.size.nodes), cluster.size.files, strict=True):
+        for node, size in zip(owners, cluster.size.files, strict=True):
             shares[node] += size
         cluster.watching.check_shares(shares)

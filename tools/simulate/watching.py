@@ -38,7 +38,7 @@ class Watching:
         self._buffers: defaultdict[Process | None, int] = defaultdict(int)
         self._came: dict[tuple[Process | None, int], int] = {}
         self._urgent: dict[Task | None, bool] = {}
-        self._silent: dict[tuple[Process | None, world.Address], int] = {}
+        self._silent: dict[tuple[Process | None, world.Address], tuple[int, int]] = {}  # the latest attempt: from, to
         self.sent_bytes: defaultdict[int, int] = defaultdict(int)  #: by each node to others
 
     @contextmanager
@@ -60,7 +60,7 @@ class Watching:
 
     @property
     def _process(self) -> Process | None:
-        return self._scheduler.current and self._scheduler.current.process
+        return self._scheduler.current.process if self._scheduler.current else None
 
     def _taking(self, take: Callable[[Buffers], memoryview]) -> Callable[[Buffers], memoryview]:
         def counted(buffers: Buffers) -> memoryview:
@@ -123,14 +123,16 @@ class Watching:
     def _connecting(self, connect: Callable[..., Any]) -> Callable[..., Any]:
         def watched(address: world.Address, *arguments: Any) -> Any:
             key, is_urgent = (self._process, address), self._urgent.get(self._scheduler.current, False)
-            silent = self._scheduler.now - self._silent.get(key, -_AVOIDED)
-            if is_urgent and _AT_ONCE < silent < _AVOIDED:
-                self._oracle.broken("left-alone", f"{self._process} tries {address[0]} again after {silent / S:.3f} s")
+            tried, failed = self._silent.get(key, (-_AVOIDED, -_AVOIDED))
+            now = self._scheduler.now  # another thread may have found out earlier, while this one tried
+            if is_urgent and failed + _AT_ONCE < now < tried + _AVOIDED:
+                after = f"after {(now - failed) / S:.3f} s"
+                self._oracle.broken("left-alone", f"{self._process} tries {address[0]} again {after}")
             try:
                 return connect(address, *arguments)
             except TimeoutError:
                 if is_urgent:
-                    self._silent[key] = self._scheduler.now
+                    self._silent[key] = now, self._scheduler.now
                 raise
 
         return watched

@@ -1,23 +1,22 @@
-"""The site's reference pages that are made from the code: command line, exit codes, environment, Python."""
+"""The site's reference pages that are made from the code: exit codes, environment, formats, sources, Python."""
 
 from __future__ import annotations
 
-import argparse
 import ast
 import importlib
 import inspect
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from textwrap import dedent
 
 import dlio
-from dlio import cli, errors, formats
-from dlio.cli.parser import OF_ALL_VERBS
+from dlio import errors, formats
 from dlio.cluster.launchers import LAUNCHERS
 from dlio.environment import VARIABLES
 from dlio.io.filesystems import _LOCAL_VARIABLES
 from dlio.pack import sources
 from dlio.stage.copies.lease import _JOB_VARIABLES
+from tools.site.command_line import command_line
+from tools.site.tables import names_in_code, table
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,24 +62,6 @@ def reference_pages() -> dict[str, str]:
     } | {f"reference/python/{name}.md": text for name, text in python.items()}
 
 
-def verbs() -> dict[str, argparse.ArgumentParser]:
-    """Returns the parser of each verb."""
-    actions = [action for action in cli.parser()._actions if isinstance(action, argparse._SubParsersAction)]
-    return dict(actions[0].choices)
-
-
-def command_line() -> str:
-    """Returns the page of all verbs and options, from their parsers."""
-    parts = [
-        "# Command line\n\nEach verb has `--help`. Sizes may be written `256MiB`, rates `100M`. Options may stand "
-        "before or after the arguments. In Python each verb is a function of the same name: [dlio](python/dlio.md).",
-        _table(("dlio", "meaning"), [(f"`{name}`", text) for name, text in _options(cli.parser())]),
-        _table(("verb", "meaning"), [(f"[`{name}`](#{name})", _first(verb)) for name, verb in verbs().items()]),
-        *(_verb(name, verb) for name, verb in verbs().items()),
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
 def exit_codes() -> str:
     """Returns the page of exit codes and of the errors behind them, from `dlio.errors`."""
     rows = [
@@ -93,24 +74,25 @@ def exit_codes() -> str:
         ),
         (errors.EXIT_INTERRUPTED, "`KeyboardInterrupt`", "interrupted by Ctrl-C; the same command goes on from there"),
     ]
-    table = _table(("exit code", "error in Python", "meaning"), [tuple(map(str, row)) for row in sorted(rows)])
+    shown = table(("exit code", "error in Python", "meaning"), [tuple(map(str, row)) for row in sorted(rows)])
     return (
-        f"# Exit codes and errors\n\n{table}\n\n[Trouble, by message](../trouble.md) says what to do. "
+        f"# Exit codes and errors\n\n{shown}\n\n[Trouble, by message](../trouble.md) says what to do. "
         "The errors' attributes: [dlio.errors](python/errors.md).\n"
     )
 
 
 def environment() -> str:
     """Returns the page of the environment variables that dlio reads."""
-    own = _table(("variable", "meaning"), [(f"`{name}`", text) for name, text in VARIABLES.items()])
-    ranks = [(f"`{kind.name}`", _names(name for name in kind.names() if " " not in name)) for kind in LAUNCHERS]
+    own = table(("variable", "meaning"), [(f"`{name}`", text) for name, text in VARIABLES.items()])
+    ranks = [(f"`{kind.name}`", names_in_code(name for name in kind.names() if " " not in name)) for kind in LAUNCHERS]
     return (
         f"# Environment variables\n\n## Of dlio\n\n{own}\n\n## Of the scheduler\n\n"
-        f"`stage` puts its copy into the first of these that names a folder: {_names(_LOCAL_VARIABLES)}. "
-        f"After them come `/tmp` and `/dev/shm`.\n\nA job is known by the first of these: {_names(_JOB_VARIABLES)}.\n\n"
+        f"`stage` puts its copy into the first of these that names a folder: {names_in_code(_LOCAL_VARIABLES)}. "
+        f"After them come `/tmp` and `/dev/shm`.\n\nA job is known by the first of these: "
+        f"{names_in_code(_JOB_VARIABLES)}.\n\n"
         "## Of the launcher\n\nRank, world size and node are read from the variables of the innermost launcher: the "
         "first in this table whose variables are set. `DLIO_LAUNCHER` names another.\n\n"
-        f"{_table(('launcher', 'variables'), ranks)}\n"
+        f"{table(('launcher', 'variables'), ranks)}\n"
     )
 
 
@@ -162,7 +144,7 @@ def _options_of(function: Callable[..., object]) -> str:
     named = [
         parameter for name, parameter in inspect.signature(function).parameters.items() if name not in ("path", "root")
     ]
-    shown = _names(f"{one.name}={'' if one.default in ((), None) else one.default}" for one in named)
+    shown = names_in_code(f"{one.name}={'' if one.default in ((), None) else one.default}" for one in named)
     return f"Options: {shown}." if shown else "It has no options."
 
 
@@ -202,50 +184,5 @@ def _errors() -> list[type[errors.DlioError]]:
     return [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.DlioError)]
 
 
-def _verb(name: str, verb: argparse.ArgumentParser) -> str:
-    verb.formatter_class = _Wide
-    usage = verb.format_usage().replace("usage:", " " * 6, 1)
-    rows = [(f"`{shown}`", text) for shown, text in _options(verb)]
-    parts = [f"## {name}", f"```text\n{dedent(usage)}```", _escaped(verb.description or "")]
-    return "\n\n".join([*parts, _table(("argument", "meaning"), rows)])
-
-
-class _Wide(argparse.HelpFormatter):
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, width=88)
-
-
-def _options(parser: argparse.ArgumentParser) -> list[tuple[str, str]]:
-    formatter = parser._get_formatter()
-    taken = [action for action in parser._actions if not isinstance(action, argparse._SubParsersAction)]
-    return [
-        (formatter._format_action_invocation(action), _escaped(formatter._expand_help(action)))
-        for action in sorted(taken, key=_place)
-        if action.dest != "help" and action.help is not argparse.SUPPRESS
-    ]
-
-
-def _place(action: argparse.Action) -> int:
-    """Returns 0 for an argument, 1 for an option of the verb, 2 for one of all verbs."""
-    return 2 if action.option_strings[:1] in [[name] for name in OF_ALL_VERBS] else min(1, len(action.option_strings))
-
-
-def _first(verb: argparse.ArgumentParser) -> str:
-    return _escaped((verb.description or "").partition(". ")[0].rstrip(".") + ".")
-
-
 def _sentence(kind: type) -> str:
     return (kind.__doc__ or "").partition("\n")[0]
-
-
-def _names(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
-
-
-def _escaped(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
-
-
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [head, ("---",) * len(head), *(tuple(cell.replace("FILE|", "FILE\\|") for cell in row) for row in rows)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in lines)

@@ -132,11 +132,13 @@ def _parse(text: bytes) -> list[list[TarMember]]:
     return [_parse_line(line.split()) for line in lines]
 
 
-def _parse_line(words: list[bytes]) -> list[TarMember]:
-    if not words or len(words) % 4:
-        raise ValueError(f"expected extension, offset, size and name of each file, found {len(words)} words in a line")
-    numbers = map(int, words[1::4]), map(int, words[2::4])
-    return [TarMember(name, offset, size) for name, offset, size in zip(words[3::4], *numbers, strict=True)]
+def _parse_line(fields: list[bytes]) -> list[TarMember]:
+    if not fields or len(fields) % 4:
+        raise ValueError(
+            f"expected extension, offset, size and name of each file, found {len(fields)} fields in a line"
+        )
+    numbers = map(int, fields[1::4]), map(int, fields[2::4])
+    return [TarMember(name, offset, size) for name, offset, size in zip(fields[3::4], *numbers, strict=True)]
 
 
 def _grouped(files: Iterable[TarMember]) -> Iterator[list[TarMember]]:

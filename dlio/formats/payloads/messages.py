@@ -1,4 +1,4 @@
-"""Message classes of `tf.train.Example` and Caffe's `Datum`, built by protobuf from their definitions.
+"""Message classes of `tf.train.Example`, Caffe's `Datum` and ArrayRecord, built by protobuf from their definitions.
 
 They live in a pool of their own, so that TensorFlow's and Caffe's classes of the same names can be loaded next to them.
 """
@@ -39,7 +39,18 @@ _DATUM = {
         ("encoded", 7, "BOOL", False),
     ],
 }
+# array_record `cpp/layout.proto`; what each chunk has is read by itself
+_ARRAY_RECORD = {
+    "RiegeliPostscript": [("footer_offset", 1, "UINT64", False), ("magic", 2, "UINT64", False)],
+    "ArrayRecordMetadata": [
+        ("version", 1, "UINT32", False),
+        ("num_chunks", 2, "UINT64", False),
+        ("num_records", 3, "UINT64", False),
+    ],
+    "RiegeliFooterMetadata": [("array_record_metadata", 1, "ArrayRecordMetadata", False)],
+}
 _MESSAGES = dict.fromkeys(_EXAMPLE, _EXAMPLE) | {"PackedExample": _PACKED_EXAMPLE, "Datum": _DATUM}
+_MESSAGES |= dict.fromkeys(_ARRAY_RECORD, _ARRAY_RECORD)
 
 
 def parse(name: str, data: bytes | memoryview) -> Any:
@@ -60,7 +71,7 @@ def parse(name: str, data: bytes | memoryview) -> Any:
 
 @cache
 def message(name: str) -> type[Any]:
-    """Returns the class of a message of `Example`'s or `Datum`'s definition, or of `PackedExample`.
+    """Returns the class of a message that is defined here; or of `PackedExample`.
 
     A PackedExample is an Example whose lists of numbers, if they are packed, are left to the caller: protobuf makes a
     Python object of each number.

@@ -9,7 +9,7 @@ import numpy as np
 from dlio.formats.payloads import Part
 from dlio.io.random_access import Numbers
 
-_MAX_VARINT_BYTES = 10
+MAX_VARINT_BYTES = 10
 _ONE_BYTE = [bytes([number]) for number in range(0x80)]
 
 
@@ -57,7 +57,7 @@ def parse_varints(data: bytes) -> Numbers:
     firsts = np.concatenate([[0], lasts[:-1] + 1])[: len(lasts)]
     lengths = lasts - firsts + 1
     width = int(lengths.max(initial=0))
-    if width > _MAX_VARINT_BYTES or (len(raw) and raw[-1] >= 0x80):
+    if width > MAX_VARINT_BYTES or (len(raw) and raw[-1] >= 0x80):
         raise ValueError("a packed list of numbers is damaged")
     numbers = np.zeros(len(lasts), np.uint64)
     for at in range(width):

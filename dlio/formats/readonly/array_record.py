@@ -1,29 +1,23 @@
-"""ArrayRecord: files of records as Grain and TFDS keep them, through the package array-record, read only.
+"""ArrayRecord: files of records as Grain and TFDS keep them, read only.
 
-A record holds a `tf.train.Example`, as `payloads.example` reads it. The library finds a record by its number and checks
-its hash; it unpacks records in groups, and keeps the group while records are read in order. It is not made for hostile
-files: what it unpacks is not bounded by the file's size.
-
-The library has a pool of 64 threads in each process. A fork has none of them, only the pool's locks as they were; and a
-range of several groups is read by the pool, whatever the options say. So no call here asks for more than one group.
+A record holds a `tf.train.Example`, as `payloads.example` reads it. Records are packed in groups, of one as TFDS writes
+them; `layouts.riegeli` reads a group. While records are read in order, the last group is kept.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from dlio.dataset.schema import Sample, Schema
-from dlio.errors import CorruptRecordError, StorageError, missing_package
+from dlio.errors import CorruptRecordError
+from dlio.formats.layouts.riegeli.index import read_index
+from dlio.formats.layouts.riegeli.simple import Group, read_group
 from dlio.formats.payloads import example
+from dlio.io.files import closed_on_error
 from dlio.io.random_access import RandomAccessFile
 
 SUFFIX = ".array_record"
 MAGIC = bytes.fromhex("83af70d10d884a3f")
-_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"  # records in order: one group, in the calling thread
 
 
 def refuses(schema: Schema) -> str | None:
@@ -31,65 +25,54 @@ def refuses(schema: Schema) -> str | None:
     return f"dlio reads ArrayRecord, and writes the fields {', '.join(map(repr, schema))} in other formats only"
 
 
-@contextmanager
-def _reading(path: Path, record: int | None = None) -> Iterator[None]:
-    try:
-        yield
-    except RuntimeError as error:
-        said = str(error).partition(";")[0]
-        raise CorruptRecordError(
-            path, f"ArrayRecord cannot read it ({said}): restore the file", record=record
-        ) from error
-
-
 class Records:
-    """The records of a file, as bytes; safe for several threads."""
+    """The records of a file, as bytes; safe for several threads and for forks, since it has no lock."""
 
     def __init__(self, path: Path) -> None:
+        """Opens a file; raises as `read_index`."""
         self._path = path
-        with closing(RandomAccessFile(path)) as file:  # so that an unreadable file is not reported as damaged
-            if file.is_arriving:
-                raise StorageError(f"{path}: its package reads whole files only: copy it to a folder, by dlio stage")
-        self._library = self._open()
-        self._count = int(self._library.num_records())
-        self._lock = threading.Lock()
+        self._file = RandomAccessFile(path)
+        with closed_on_error(self._file):
+            self._index = read_index(self._file)
         self._next = 0
-
-    def _open(self) -> Any:
-        try:
-            from array_record.python.array_record_module import ArrayRecordReader
-        except ImportError as error:
-            raise missing_package("array-record", "arrayrecord", "ArrayRecord") from error
-        with _reading(self._path):
-            library = ArrayRecordReader(str(self._path), _OPTIONS)
-            if not library.ok():
-                library.close()  # raises what it has found; else the file would seem to have no records
-            return library
+        self._kept: tuple[int, Group] | None = None  # replaced as a whole: what a thread has got stays as it is
 
     def __len__(self) -> int:
-        return self._count
+        return self._index.num_records
+
+    def locate(self, index: int) -> int:
+        """Returns the offset of the chunk that holds a record."""
+        return int(self._index.chunks[index // self._index.group_size, 0])
 
     def __call__(self, index: int) -> bytes:
-        """Returns a record; raises CorruptRecordError."""
-        with self._lock, _reading(self._path, index):
-            in_order = index == self._next
-            self._next = index + 1
-            data: bytes
-            if not in_order:
-                [data] = self._library.read(index, index + 1)  # lets other threads run
-                return data
-            try:
-                self._library.seek(index)
-                data = self._library.read()
-            except RuntimeError:
-                self._library = self._open()  # after damage it reads nothing more
-                raise
-            return data
+        """Returns a record.
+
+        Raises:
+            CorruptRecordError: its chunk is damaged.
+            StorageError: the file cannot be read.
+        """
+        number, place = divmod(index, self._index.group_size)
+        kept, is_next = self._kept, index == self._next
+        self._next = index + 1
+        if kept is None or kept[0] != number:
+            self._kept = None
+            kept = number, self._read(number, index)
+            if is_next and len(kept[1]) > 1:
+                self._kept = kept
+        return kept[1][place]
+
+    def _read(self, number: int, index: int) -> Group:
+        offset, num_bytes, num_records, end = self._index.chunks[number].tolist()
+        group = read_group(self._file, offset, index, end)
+        if (len(group.values), len(group)) != (num_bytes, num_records):
+            problem = f"a chunk of {len(group)} records and {len(group.values)} bytes"
+            problem += f", expected {num_records} and {num_bytes}: restore the file"
+            raise CorruptRecordError(self._path, problem, record=index, offset=offset)
+        return group
 
     def close(self) -> None:
         """Closes the file; may be called twice."""
-        with suppress(RuntimeError):  # the damage that was found, once more
-            self._library.close()
+        self._file.close()
 
 
 class Reader:
@@ -104,8 +87,8 @@ class Reader:
         return len(self._records)
 
     def locate(self, index: int) -> tuple[Path, int | None]:
-        """Returns the file; only the library knows offsets."""
-        return self._path, None
+        """Returns the file, and the offset of the chunk that holds the record."""
+        return self._path, self._records.locate(index)
 
     def read(self, index: int) -> Sample:
         """Returns record `index`."""
@@ -113,7 +96,9 @@ class Reader:
         try:
             return example.decode(memoryview(data), self._schema)
         except ValueError as error:
-            raise CorruptRecordError(self._path, str(error), record=index) from error
+            raise CorruptRecordError(
+                self._path, str(error), record=index, offset=self._records.locate(index)
+            ) from error
 
     def close(self) -> None:
         """Closes the file."""

@@ -17,7 +17,7 @@ from dlio.loaders.dataset import VALID, Batch
 from dlio.loaders.delegated import of_loader
 from dlio.loaders.loader import Loader
 from dlio.loaders.mixture import Data
-from dlio.loaders.options import Words, takes_options
+from dlio.loaders.options import Keywords, takes_options
 from dlio.loaders.sampling.rank_share import End
 from dlio.loaders.sampling.state import State
 from dlio.locking.fork_lock import ForkLock
@@ -40,7 +40,7 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
 
     @takes_options()
     def __init__(
-        self, data: Data, batch_size: int, *, steps_per_epoch: int | None = None, **words: Unpack[Words]
+        self, data: Data, batch_size: int, *, steps_per_epoch: int | None = None, **keywords: Unpack[Keywords]
     ) -> None:
         """Opens a data set; shards are opened on demand.
 
@@ -49,7 +49,7 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
             batch_size: samples of this rank's batch.
             steps_per_epoch: batches of an epoch of Keras, which go on through the data set again and again; by default
                 all of them. Give `fit` none.
-            **words: see `dlio.loaders.options.Options`.
+            **keywords: see `dlio.loaders.options.Options`.
 
         Raises:
             ManifestError: the folder holds no data set.
@@ -59,7 +59,7 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         if steps_per_epoch is not None and steps_per_epoch < 1:
             raise UsageError(f"steps_per_epoch={steps_per_epoch}: expected a number from 1")
         channels_last = keras.config.image_data_format() == "channels_last"
-        self._loader: Loader[Batch] = Loader(data, batch_size, channels_last=channels_last, **words)
+        self._loader: Loader[Batch] = Loader(data, batch_size, channels_last=channels_last, **keywords)
         self._steps = steps_per_epoch
         self._lock = ForkLock()
         self._epoch = self._used = 0  # the epoch that runs, and how many of its batches were trained on

@@ -20,7 +20,7 @@ from dlio.loaders.dataset import Batch
 from dlio.loaders.delegated import of_loader
 from dlio.loaders.loader import Loader
 from dlio.loaders.mixture import Data
-from dlio.loaders.options import MostWords, options_of, takes_options
+from dlio.loaders.options import MostKeywords, options_of, takes_options
 from dlio.loaders.sampling.order import Shuffle
 from dlio.loaders.sampling.rank import given_rank, num_cores_of_rank
 from dlio.loaders.sampling.rank_share import End, Step
@@ -69,7 +69,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         in_order: bool = True,
         transform: Transforms | Callable[[Any], Any] | None = None,
         device: str | int | torch.device | None = None,
-        **words: Unpack[MostWords],
+        **keywords: Unpack[MostKeywords],
     ) -> None:
         """Takes torch's arguments, also by position, and dlio's own by keyword.
 
@@ -94,7 +94,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             transform: applied to each image: one of `dlio.images`, or a list of these, or any function of a PIL image.
             device: where the tensors of a batch shall be. Two batches are copied to a GPU ahead of the one in use,
                 from pinned memory, on another stream than the consumer's. The state counts the batch in use.
-            **words: see `dlio.loaders.options.Options`.
+            **keywords: see `dlio.loaders.options.Options`.
 
         Raises:
             ValueError: as torch's DataLoader.
@@ -103,7 +103,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         """
         given: dict[str, Any] = {} if prefetch_factor is None else {"prefetch_factor": prefetch_factor}
         given |= {"shuffle": shuffle or False, "timeout": timeout, "drop_last": drop_last}
-        options = options_of({**given, **words})
+        options = options_of({**given, **keywords})
         chosen = samples_of(dataset, transform, options, ascending=sampler is None and batch_sampler is None)
         own_order = sampler is None and batch_sampler is None
         if collate_fn is torch.utils.data.default_collate:

@@ -37,7 +37,7 @@ from dlio.loaders.torch.items import ItemBatches, Items
 from dlio.random_keys import derive
 
 _PYTHONS = 3  # separates the seeds of Python's generators from other keys
-_TIMED_OUT = "DataLoader timed out"  # torch's words
+_TIMED_OUT = "DataLoader timed out"  # the message of torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +90,10 @@ class ProcessBatches:
             options: of torch's DataLoader, about its workers.
         """
         self._items, self._collate, self._options = items, collate, dict(options)
-        self._kept: _Kept | None = None
+        self._persistent: _PersistentWorkers | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        return vars(self) | {"_kept": None}
+        return vars(self) | {"_persistent": None}
 
     @property
     def samples(self) -> PackedSamples:
@@ -131,17 +131,17 @@ class ProcessBatches:
         finally:
             if not (is_over and self._options["persistent_workers"]):
                 _end(made)
-                self._kept = None
+                self._persistent = None
 
     def end(self) -> None:
         """Ends the processes that persist; they start again when needed."""
-        if self._kept is not None:
-            _end(self._kept.made)
-        self._kept = None
+        if self._persistent is not None:
+            _end(self._persistent.made)
+        self._persistent = None
 
     def _started(self, tasks: Iterator[_Task], prefetch: int, timeout: float | None) -> Iterator[_Done]:
         """Returns the results of workers, started or, if they persist, still running."""
-        if self._kept is None:
+        if self._persistent is None:
             sampler = _Tasks(tasks)
             workers = _Workers(
                 _Maker(self._items, self._collate),  # type: ignore[arg-type]  # it has what a map-style data set needs
@@ -153,11 +153,11 @@ class ProcessBatches:
                 **self._options,
             )
         else:
-            sampler, workers = self._kept.sampler, self._kept.workers
+            sampler, workers = self._persistent.sampler, self._persistent.workers
             sampler.coming = tasks
         made = iter(workers)
         if self._options["persistent_workers"]:
-            self._kept = _Kept(sampler, workers, made)
+            self._persistent = _PersistentWorkers(sampler, workers, made)
         return made
 
     def _taken(self, done: _Done) -> Collated:
@@ -188,7 +188,7 @@ class _Tasks:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _PersistentWorkers:
     """Workers that persist from epoch to epoch, their sampler, and torch's iterator over them."""
 
     sampler: _Tasks

@@ -44,7 +44,9 @@ def local_storage(check: str) -> Iterator[Finding]:
     found = [(why, folder, filesystem_of(folder)) for why, folder in local_folders()]
     for why, folder, system in found:
         small = system.free_bytes < _FEW_BYTES
-        yield judged(check, f"{folder} ({why}): {_room(system)}", small, "little room: free some, or name another DEST")
+        yield judged(
+            check, f"{folder} ({why}): {_room(system)}", small, "little free space: free some, or give another DEST"
+        )
     if not found:
         yield Finding(check, State.CHANGE, "no local folder can be written", "set TMPDIR to one, or give DEST")
 
@@ -61,7 +63,7 @@ def leftovers(check: str) -> Iterator[Finding]:
         try:
             staged = copies(folder)
         except StorageError as error:
-            yield Finding(check, State.CHANGE, error.text, f"see why {folder} cannot be looked at")
+            yield Finding(check, State.CHANGE, error.text, f"find out why {folder} cannot be read")
             continue
         found += len(staged)
         for copy in staged:
@@ -81,9 +83,9 @@ def rates(check: str) -> Iterator[Finding]:
     """Whether the rates of storage were measured."""
     known = measured.load()
     verbs = {"read": known.read, "write": known.write}
-    words = [f"{verb} {name} {format_size(rate)}/s" for verb, of in verbs.items() for name, rate in of.items()]
+    found = [f"{verb} {name} {format_size(rate)}/s" for verb, of in verbs.items() for name, rate in of.items()]
     advice = "plan and stage assume those of a typical cluster: measure yours by dlio bench DATASET"
-    yield judged(check, f"{', '.join(words)} ({measured.path()})" if words else "not measured", not words, advice)
+    yield judged(check, f"{', '.join(found)} ({measured.path()})" if found else "not measured", not found, advice)
 
 
 def _size(manifest: Manifest) -> str:

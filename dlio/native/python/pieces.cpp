@@ -1,5 +1,6 @@
 #include "python/pieces.hpp"
 
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/tuple.h>
 
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "crc32c/crc32c.hpp"
+#include "highway_hash.hpp"
 #include "permute.hpp"
 #include "pieces.hpp"
 #include "python/arrays.hpp"
@@ -169,13 +171,22 @@ void extend_all_crcs(nb::handle data, Bounds bounds, const Crcs& crcs) {
   extend_crcs(view.pieces(), crcs.data());
 }
 
+constexpr std::size_t kMuch = std::size_t{32} << 10;  // a checksum takes as long as it takes to get the lock back
+
 std::uint32_t extended_crc(nb::handle data, std::uint32_t crc) {
-  constexpr std::size_t kMuch = std::size_t{32} << 10;  // takes as long as it takes to get the lock back
   const BufferView view(data);
   const auto [bytes, size] = view.bytes();
   if (size < kMuch) return extend_crc(crc, reinterpret_cast<const char*>(bytes), size);
   nb::gil_scoped_release unlocked;
   return extend_crc(crc, reinterpret_cast<const char*>(bytes), size);
+}
+
+std::uint64_t hash_of(nb::handle data, const HighwayKey& key) {
+  const BufferView view(data);
+  const auto [bytes, size] = view.bytes();
+  if (size < kMuch) return highway_hash(key, bytes, size);
+  nb::gil_scoped_release unlocked;
+  return highway_hash(key, bytes, size);
 }
 
 nb::bytes place_all(std::size_t size, const nb::list& columns) {
@@ -213,6 +224,7 @@ void bind_pieces(nb::module_& module) {
   module.def("permute", permute_all, "positions"_a.noconvert(), "size"_a, "keys"_a.noconvert());
   module.def("crc32c", extended_crc, "data"_a, "crc"_a = 0);
   module.def("extend_crcs", extend_all_crcs, "data"_a, "bounds"_a.noconvert(), "crcs"_a.noconvert());
+  module.def("highway_hash", hash_of, "data"_a, "key"_a);
   module.def("place", place_all, "size"_a, "columns"_a);
 }
 

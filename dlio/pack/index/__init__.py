@@ -176,7 +176,7 @@ def _unwritable(root: Path, error: OSError) -> StorageError:
 def _earlier(root: Path, overwrite: bool) -> Manifest | None:
     """Returns an earlier index of `root` if `overwrite` is set; raises UsageError if it is not, or for another set."""
     if (root / manifest.PARTIAL_NAME).exists():
-        raise UsageError(f"{root} is being packed by dlio: run the same pack command again, or give another folder")
+        raise UsageError(f"{root} is being packed by dlio: run the same dlio pack again, or give another folder")
     if not (root / manifest.NAME).exists():
         return None
     if (found := Manifest.load(root)).origin.get("source") != INDEXED:

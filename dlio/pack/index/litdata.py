@@ -40,7 +40,9 @@ def listed(root: Path) -> list[str] | None:
         raise CorruptRecordError(path, f"it is not an index of LitData ({error!r}): restore it") from error
     for name in names:
         if "/" in name or not os.path.isfile(root / name):  # noqa: PTH113  a Path's raises where a name is too long
-            raise SourceError(f"{path} lists {name!r}, which is not there: restore it, or write it without compression")
+            raise SourceError(
+                f"{path} lists {name!r}, which does not exist: restore it, or write it without compression"
+            )
     return names
 
 

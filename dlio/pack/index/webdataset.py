@@ -85,12 +85,12 @@ def _fields(path: Path, file: RandomAccessFile, layout: SampleOffsets, number: i
 
 def _name(extension: str, *, is_only_image: bool) -> tuple[str, bool]:
     """Returns the field of an extension, and whether it is one entry of a list, as in `frames.000001.jpg`."""
-    words = extension.split(".")
+    parts = extension.split(".")
     if is_only_image:
         return "image", False
     if extension == "cls":
         return "label", False
-    return words[0], len(words) == 3 and len(words[1]) == 6 and words[1].isdigit()
+    return parts[0], len(parts) == 3 and len(parts[1]) == 6 and parts[1].isdigit()
 
 
 def _kind(extension: str, file: RandomAccessFile, extent: tuple[int, int]) -> Field:

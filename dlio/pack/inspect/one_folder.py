@@ -46,7 +46,7 @@ def _hidden(path: bytes, image: Path, images: Sequence[Path]) -> UsageError:
     problem = (
         f"{path.decode(errors='backslashreplace')} is in {first} and in {image}, and one folder would show one of them"
     )
-    return UsageError(f"{problem}: mount the data sets that were merged apart from each other")
+    return UsageError(f"{problem}: mount the merged data sets separately")
 
 
 def _names_of(path: Path) -> tuple[_Names, _Names]:

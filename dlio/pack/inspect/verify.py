@@ -36,7 +36,7 @@ class Damage:
     """A file or record that differs from what was packed.
 
     Attributes:
-        shard: the shard's name; '' for the manifest.
+        shard: the shard's name; '' for the manifest, and for what was staged as it is.
         path: the damaged file.
         problem: what was expected and what was found.
         record: the record's number within the shard, from 0; None for a whole file.
@@ -101,7 +101,7 @@ def verify(
         damaged += [
             Damage("", str(manifest.root / name), problem) for name, problem in differing(manifest, manifest.root)
         ]
-    return damaged
+    return [replace(each, shard="") for each in damaged] if manifest.format == TREE else damaged
 
 
 def _groups(shards: Sequence[Shard], workers: int) -> Iterator[tuple[Shard, ...]]:

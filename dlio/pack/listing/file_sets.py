@@ -15,8 +15,8 @@ PART = re.compile(r"(.*)-([0-9]+)-of-([0-9]+)")  # as TensorFlow's tools name sh
 
 def natural_order(path: Path) -> tuple[str | int, ...]:
     """Orders `part-10` after `part-2`."""
-    words = re.split(r"([0-9]+)", path.name)  # texts and numbers in turn
-    return tuple(int(word) if number % 2 else word for number, word in enumerate(words))
+    parts = re.split(r"([0-9]+)", path.name)  # texts and numbers in turn
+    return tuple(int(part) if number % 2 else part for number, part in enumerate(parts))
 
 
 def check_one_set(root: Path, names: Sequence[str], option: str = "--match ") -> None:

@@ -67,10 +67,10 @@ class LeftOut:
 
     def __str__(self) -> str:
         """Returns all in a line, such as `2 .gif (cat/g.gif, cat/h.gif)`; '' for nothing."""
-        words = {kind: ", ".join(named) + ", ..." * (self.counts[kind] > _NAMED) for kind, named in self.kinds.items()}
+        texts = {kind: ", ".join(named) + ", ..." * (self.counts[kind] > _NAMED) for kind, named in self.kinds.items()}
         shown = [kind for kind, _ in self.counts.most_common(_KINDS)]
-        more = [f"and {len(words) - _KINDS:,} more kinds"] if len(words) > _KINDS else []
-        return "; ".join([*(f"{self.counts[kind]:,} {kind} ({words[kind]})" for kind in words if kind in shown), *more])
+        more = [f"and {len(texts) - _KINDS:,} more kinds"] if len(texts) > _KINDS else []
+        return "; ".join([*(f"{self.counts[kind]:,} {kind} ({texts[kind]})" for kind in texts if kind in shown), *more])
 
 
 def _kind(name: str) -> str:

@@ -58,7 +58,7 @@ class Joined:
             columns[_SHARED] = np.concatenate([each.columns[_SHARED] for each in found])
         for number, each in enumerate(found):
             own = {name: column for name, column in each.columns.items() if name != _SHARED or _SHARED not in columns}
-            columns |= {f"{number} {name}": _spread(column, counts, number) for name, column in own.items()}
+            columns |= {f"{number} {name}": _for_all_samples(column, counts, number) for name, column in own.items()}
         versions = [each.versions for each in found if each.versions is not None]
         return Listing(
             schema,
@@ -136,14 +136,14 @@ def _part(listing: Listing, number: int, taken: Numbers) -> Listing:
     return Listing(listing.schema, keys, listing.num_bytes[taken], own, listing.image_fields)
 
 
-def _spread(column: Column, counts: Sequence[int], number: int) -> Column:
+def _for_all_samples(column: Column, counts: Sequence[int], number: int) -> Column:
     """Returns a column of one source for the samples of all."""
     first = sum(counts[:number])
-    spread = np.zeros((sum(counts), *column.shape[1:]), column.dtype)
+    whole = np.zeros((sum(counts), *column.shape[1:]), column.dtype)
     if column.dtype == object:
-        spread[:] = b""
-    spread[first : first + len(column)] = column
-    return spread
+        whole[:] = b""
+    whole[first : first + len(column)] = column
+    return whole
 
 
 def _are_joinable(*found: Listing) -> bool:

@@ -216,7 +216,7 @@ class Writer:
         if not self._is_open:
             raise UsageError("a dlio.Writer is open in its context only: with dlio.Writer(...) as writer: ...")
         if self._has_failed:
-            raise StorageError(f"{self._out}: an earlier error stopped the writer: run the same code again to go on")
+            raise StorageError(f"{self._out}: an earlier error stopped the writer: run the same code again to continue")
 
     def _next_shard(self, sample: Sample) -> GrowingShard:
         if self.manifest is not None:

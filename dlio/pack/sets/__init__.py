@@ -56,7 +56,7 @@ def select(
     """
     found = _loaded(dataset, out)
     if not (classes or where or keys is not None):
-        raise UsageError("nothing says which samples to take: give --class, --where or --list (classes, where, keys)")
+        raise UsageError("no samples are selected: give --class, --where or --list (classes, where, keys)")
     conditions = [Condition.of(text) for text in where]
     taken = np.ones(found.num_samples, np.bool_)
     if classes:

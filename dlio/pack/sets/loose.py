@@ -6,8 +6,6 @@ The files are listed once, as for `pack`, and grouped as `pack` would. `dlio.for
 from __future__ import annotations
 
 import logging
-import re
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,18 +29,16 @@ from dlio.pack.index import CLAIMS
 from dlio.pack.listing.base import FileSource, Listing, Numbers, Source
 from dlio.pack.listing.classes import check_indices, without_rows
 from dlio.pack.listing.image_files import exact_states
-from dlio.pack.plan import ShardPlan, plan_shards, shard_number
+from dlio.pack.plan import ShardPlan, plan_shards
 from dlio.pack.prefetch import side_by_side
 from dlio.pack.resume import INDEXED
+from dlio.pack.sets.index_folder import FORMAT, check_free, next_place, publish, remove_but
 from dlio.pack.sets.linked import link_target
 from dlio.pack.shard_progress import EVERY, Row, uncounted
 from dlio.pack.sources import open_source
 from dlio.urls import is_url
 
-FORMAT = "files"
 _MOST_FILES = 16384  # of a group: its list is read as a whole, 1 MB
-_UNFINISHED = re.compile(r"\.(.+)\.[0-9a-f]+\.tmp", re.DOTALL)  # as `files.publish_bytes` names them
-_PLACE = re.compile(r"\.index-([0-9]{1,9})")
 log = logging.getLogger(__name__)
 
 
@@ -66,7 +62,7 @@ def index_files(
         raise UsageError(f"{root} is, lies in, or holds the folder of the files {folder}: give another --out")
     check_ground(root, CLAIMS)
     check_manifests(root, manifest.NAME)
-    _check_free(root, overwrite)
+    check_free(root, overwrite)
     listing, times = _listed(found, folder, skips=on_error == "skip")
     least = -(-len(listing) // _MOST_FILES)
     plan = plan_shards(listing.num_bytes)
@@ -74,9 +70,9 @@ def index_files(
     with files.storage_errors("create", root):
         root.mkdir(parents=True, exist_ok=True)
     with exclusively(root / CLAIMS, f"dlio index of {folder}"):
-        old = _check_free(root, overwrite)
-        _remove_but(root, old)
-        place = root if old is None else root / _next_place(old)
+        old = check_free(root, overwrite)
+        remove_but(root, old)
+        place = root if old is None else root / next_place(old)
         started(sum(each.num_bytes for each in plan), len(plan))
         with files.storage_errors("link", place / file_list.FOLDER):
             place.mkdir(exist_ok=True)
@@ -86,10 +82,7 @@ def index_files(
         origin = {"source": INDEXED, "path": str(found.path), "num_shards": len(shards), "kind": found.name}
         origin |= {"plan": files.digest_bytes(repr([shard.files for shard in shards]).encode())}
         origin |= {"refused": [list(entry) for entry in listing.refused]} if listing.refused else {}
-        made = Manifest(FORMAT, listing.schema, tuple(shards), origin, root)
-        made.save(root)
-        _remove_but(root, made)
-    return made
+        return publish(Manifest(FORMAT, listing.schema, tuple(shards), origin, root), old, folder)
 
 
 def _folder_of(source: Source) -> Path:
@@ -112,55 +105,6 @@ def _beside(source: Source, folder: Path) -> Path:
     if path.parent.resolve().is_relative_to(folder.resolve()):  # the list lies among the files
         return folder.with_name(f"{folder.name}-{path.stem}-index")
     return path.with_name(f"{path.stem}-index")
-
-
-def _check_free(root: Path, overwrite: bool) -> Manifest | None:
-    """Checks that a folder is new, or holds nothing but an index that may be replaced, which it returns, or a part."""
-    with files.storage_errors("look at", root):
-        names = {path.name for path in root.iterdir()} if root.exists() else set[str]()
-    found = Manifest.load(root) if manifest.NAME in names else None
-    if found is not None:
-        if (found.format, found.origin.get("source")) != (FORMAT, INDEXED):
-            raise UsageError(f"{root} holds another data set: give another --out")
-        if not overwrite:
-            raise UsageError(f"{root} has been indexed: use it as it is, or --overwrite to index the files again")
-    if others := sorted(name for name in names if not _is_own(name)):
-        raise UsageError(f"{root} holds {others[0]!r}: give a new or an empty folder by --out")
-    return found
-
-
-def _is_own(name: str) -> bool:
-    """Returns whether a file's name is one of an index, or of such a file that was not finished."""
-    name = aside[1] if (aside := _UNFINISHED.fullmatch(name)) else name
-    is_shard = shard_number(name) is not None and name.endswith((file_list.SUFFIX, sample_table.SUFFIX))
-    return is_shard or name in (manifest.NAME, file_list.FOLDER, CLAIMS) or _PLACE.fullmatch(name) is not None
-
-
-def _place_of(found: Manifest) -> str:
-    """Returns the folder of an index's lists and tables, below its root."""
-    return str(Path(found.shards[0].files[0].name).parent) if found.shards else "."
-
-
-def _next_place(old: Manifest) -> str:
-    """Returns the folder for the index that replaces one, which stays whole until then."""
-    number = _PLACE.fullmatch(_place_of(old))
-    return f".index-{int(number[1]) + 1 if number else 1}"
-
-
-def _remove_but(root: Path, kept: Manifest | None) -> None:
-    """Removes all of an index's files but those of one, if any: what killed runs and replaced ones left."""
-    place = None if kept is None else _place_of(kept)
-    stay = {CLAIMS} if kept is None else {CLAIMS, manifest.NAME, place}
-    names = {Path(file.name).name for shard in kept.shards for file in shard.files} if kept and place == "." else set()
-    stay |= names | {file_list.FOLDER} if place == "." else set()
-    with files.storage_errors("remove", root):
-        for path in root.iterdir():
-            if path.name in stay:
-                continue
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
 
 
 def _listed(source: Source, folder: Path, *, skips: bool) -> tuple[Listing, Numbers]:

@@ -123,9 +123,9 @@ class Npz:
             raise UsageError(f"{self.path} has no array {missing[0]!r}, only {', '.join(found)}")
         taken = {name: find for name, find in found.items() if name in self.columns or not self.columns}
         if self.split:
-            words = {name: [word for word in name.split("_") if word != self.split] for name in taken}
+            parts = {name: [word for word in name.split("_") if word != self.split] for name in taken}
             taken = {
-                "_".join(words[name]) or "x": find for name, find in taken.items() if self.split in name.split("_")
+                "_".join(parts[name]) or "x": find for name, find in taken.items() if self.split in name.split("_")
             }
         if not taken:
             raise UsageError(f"{self.path} has no arrays{f' of {self.split!r}' if self.split else ''}: {list(found)}")

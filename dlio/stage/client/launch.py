@@ -71,5 +71,5 @@ def _begun(task: str) -> tuple[str, str]:
             process.stdin.close()
         answer = process.stdout.readline().decode().strip()
         size = os.fstat(said.fileno()).st_size
-        words = os.pread(said.fileno(), _SAID_BYTES, max(0, size - _SAID_BYTES)).decode(errors="replace").strip()
-    return answer, f" ({words.splitlines()[-1]})" if words else ""
+        output = os.pread(said.fileno(), _SAID_BYTES, max(0, size - _SAID_BYTES)).decode(errors="replace").strip()
+    return answer, f" ({output.splitlines()[-1]})" if output else ""

@@ -186,7 +186,7 @@ def _ensured(task: Task, job: Job) -> StagedFolder:
     if not _answers(serves(folder, plan), folder):
         _start(task, folder)
     if folder_for_us(job.dest, folder.copy, plan.wanted) != folder:  # so the agent has chosen another, too
-        raise TakenError(f"{folder.path} is another user's, who was quicker: stage again")
+        raise TakenError(f"{folder.path} was created by another user first: stage again")
     return folder
 
 

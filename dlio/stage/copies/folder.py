@@ -279,7 +279,7 @@ class StagedFolder:
                 return
             with cache.below(self.copy) as copy:
                 if marker_of(copy) is None:
-                    raise StorageError(f"{self.path} bears no dlio marker and is left alone: remove it by hand")
+                    raise StorageError(f"{self.path} has no dlio marker, so dlio does not remove it: remove it by hand")
                 copy.remove(NAME, copy.owner)
                 left = [name for name in copy.names() if name != CONTROL and not copy.remove(name, copy.owner)]
                 with copy.below(CONTROL) as control:

@@ -20,6 +20,7 @@ from pathlib import Path
 from dlio.cluster import liveness
 from dlio.dataset import seal
 from dlio.dataset.manifest import NAME, File, Manifest
+from dlio.dataset.tree import SMALL_BYTES
 from dlio.errors import ManifestError, StorageError
 from dlio.io import files, world
 from dlio.io.open_folder import OpenFolder
@@ -29,7 +30,6 @@ from dlio.stage.copies.blocks import Blocks
 from dlio.stage.copies.folder import LIVE, StagedFolder
 
 AGENT, SOCKET, TASK, LOG, FILES = "agent.json", "socket", "task.json", "agent.log", "files"
-SMALL_BYTES = 64 << 10  # of a file that comes as one piece, has no blocks, and is read when it has its final name
 _VERSION = 3  # of the folder: to be changed with its layout, and with what its processes say to each other
 _log = logging.getLogger(__name__)
 END_SECONDS = 5.0  # for agents to end
@@ -129,7 +129,7 @@ class LiveFolder:
                 try:
                     link.symlink_to(made.name)
                 except FileExistsError:  # another process has made one
-                    return
+                    made.rmdir()
                 except OSError:  # a file system without links
                     made.rename(link)
 

@@ -39,7 +39,7 @@ def write_group(root: Path, group: Sequence[File], data: memoryview, aside: Path
         StorageError: the file system refused; what is there has no digest, and is written again.
     """
     around, digests = str(root), []
-    for file, part in slices(group, data):
+    for file, _, part in slices(group, data):
         path = f"{around}/{file.name}"
         try:
             try:
@@ -89,13 +89,13 @@ def lacking(folder: StagedFolder, wanted: Sequence[File], groups: Mapping[str, S
 
 def _is_intact(root: Path, group: Sequence[File], learned: Learned) -> bool:
     data = _gathered(root, group)
-    return all(files.digest_bytes(part) == learned.get(file.name) for file, part in slices(group, data))
+    return all(files.digest_bytes(part) == learned.get(file.name) for file, _, part in slices(group, data))
 
 
 def _gathered(root: Path, group: Sequence[File]) -> memoryview:
     """Returns the content of all files of a group, one after another; zeros for what is missing."""
     data = memoryview(bytearray(sum(file.num_bytes for file in group)))
-    for file, part in slices(group, data):
+    for file, _, part in slices(group, data):
         path = f"{root}/{file.name}"
         with files.storage_errors("read", path):
             descriptor = world.open(path, _OLD)

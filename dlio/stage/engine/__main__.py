@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from dlio.dataset.shard import files_of
 from dlio.errors import DlioError, MissingError, StorageError
 from dlio.io import files, limits, world
 from dlio.io.filesystems import filesystem_of
@@ -29,7 +30,7 @@ from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.node_cache import make_room
 from dlio.stage.copies.ownership import check_safe, choosing_again, open_for_us
 from dlio.stage.engine.complete import Claims, take_over
-from dlio.stage.engine.node import LetGo, Node
+from dlio.stage.engine.node import AgentStopped, Node
 from dlio.stage.job import Job
 from dlio.stage.planning.plan import Plan
 
@@ -57,7 +58,7 @@ def work(task: Task, say: Callable[[str], None]) -> None:
                 return
             node = _filled(task, job, plan, folder, claims, say)
         node.until_unused()
-    except LetGo:
+    except AgentStopped:
         pass
     finally:
         if node:
@@ -95,7 +96,7 @@ def _with_room(task: Task, plan: Plan, folder: StagedFolder) -> Plan:
     """Returns the plan with the bytes that this node may keep, after making room for what is missing of them."""
     wanted = sum(file.num_bytes for file in plan.wanted)
     most = wanted if task.cache_bytes is None else task.cache_bytes
-    here = LiveFolder(folder).present_bytes([file for shard in plan.manifest.shards for file in shard.files])
+    here = LiveFolder(folder).present_bytes(files_of(plan.manifest.shards))
     try:
         make_room(folder, min(wanted, most) - here, len(plan.wanted))
     except StorageError as error:
@@ -120,7 +121,7 @@ def ready_node(task: Task, job: Job, plan: Plan, folder: StagedFolder, claim: Cl
 
 
 def _filled(task: Task, job: Job, plan: Plan, folder: StagedFolder, claims: Claims, say: Callable[[str], None]) -> Node:
-    """Returns the node that serves a copy once it is complete; raises LetGo if it is to end before."""
+    """Returns the node that serves a copy once it is complete; raises AgentStopped if the agent must stop before."""
     is_complete = folder.holds(plan.wanted)
     if not is_complete:
         take_over(folder, str(job.source), claims)
@@ -182,7 +183,7 @@ def main() -> None:
         say(error.text)
         code = error.exit_code
     except KeyboardInterrupt:
-        _log.warning("ended by a signal; the next agent goes on")
+        _log.warning("ended by a signal; the next agent continues")
     except Exception as error:
         _log.exception("the agent failed")
         say(f"{type(error).__name__}: {error}")

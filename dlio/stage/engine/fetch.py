@@ -166,7 +166,7 @@ class Fetching:
             pool = self._pools[key]
         with streams, self._asking(request.file, f"node {peer.node} at {peer.address[0]}"):
             if peer.node in meeting:
-                raise TimeoutError("it did not answer just now")
+                raise TimeoutError("it did not answer a moment ago")
             read = partial(Connection.read, request=request, target=target, patience=wire.STALL_SECONDS)
             return pool.use(read, lambda: tcp.connect(peer.address, meeting.token, content, self._client))
 
@@ -188,7 +188,7 @@ class Fetching:
         """Returns the digest of a file, which is read from the source once more; raises StorageError."""
         if group := self._plan.groups.get(self._plan.listed[number].name):
             self.fetch(number, 0, data := memoryview(bytearray(self._plan.listed[number].num_bytes)), only_source=True)
-            return group_digest([files.digest_bytes(part) for _, part in slices(group, data)])
+            return group_digest([files.digest_bytes(part) for *_, part in slices(group, data)])
         file, running = self._plan.listed[number], files.new_hash(files.DEFAULT_DIGEST)
         buffer = memoryview(bytearray(min(files.BLOCK_BYTES, file.num_bytes)))
         for begin in range(0, file.num_bytes, files.BLOCK_BYTES):

@@ -7,7 +7,8 @@ import shutil
 from contextlib import ExitStack, suppress
 from typing import Any
 
-from dlio.cluster.liveness import Signs
+from dlio.cluster.liveness import Heartbeats
+from dlio.dataset.shard import files_of
 from dlio.errors import StorageError
 from dlio.io import files, world
 from dlio.locking.claim_file import Claim, is_in_force
@@ -23,7 +24,7 @@ from dlio.stage.engine.relay import Relay
 from dlio.stage.engine.server import Server
 from dlio.stage.engine.store import Store
 from dlio.stage.engine.writing import Create
-from dlio.stage.job import Job, all_files
+from dlio.stage.job import Job
 from dlio.stage.meeting.agreeing import agree
 from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
 from dlio.stage.meeting.meeting import Meeting, Peer, shortened
@@ -40,8 +41,8 @@ _SHOWN_NODES = 100  # which mostly fit into `wire.MAX_STAT`
 _log = logging.getLogger(__name__)
 
 
-class LetGo(BaseException):
-    """The work is left to the next process that claims it."""
+class AgentStopped(BaseException):
+    """The agent stops before its copy is complete: the next process that claims the copy continues it."""
 
 
 class Node:
@@ -102,7 +103,7 @@ class Node:
         self.owns = self._fetching.owns
         self._relay = Relay(self._fetching.fetch, self._fetching.asked)
         self._lock = world.lock()
-        self._signs = Signs()
+        self._heartbeats = Heartbeats()
         with ExitStack() as listening:  # an address at which nobody answers would hold up the others
             self._unix = None if folder.share else ended_by(listening, UnixListener(self._live))
             self._tcp = ended_by(listening, self.meeting.listener(content)) if self.meeting else None
@@ -136,11 +137,11 @@ class Node:
         """
         if claim and not is_in_force(self.folder.claims, claim):
             raise StorageError(
-                f"{self.folder.path} is filled by another process, which took this one for lost: stage again"
+                f"{self.folder.path} is filled by another process, which counted this one as lost: stage again"
             )
         self._live.keep_manifest(self.plan.manifest)
         with files.storage_errors("create", self.folder.path):
-            for inner in dict.fromkeys(file.name.rpartition("/")[0] for file in all_files(self.plan.manifest)):
+            for inner in dict.fromkeys(file.name.rpartition("/")[0] for file in files_of(self.plan.manifest.shards)):
                 (self.folder.path / inner).mkdir(mode=0o700, parents=True, exist_ok=True)
         self._tell()
         if self._unix:  # before any block can take the disk's last room
@@ -156,8 +157,9 @@ class Node:
 
     def peer(self) -> Peer:
         """Returns this node's record for the other nodes, for `dlio stage --status` and for its bar."""
-        done, seconds = max(self.store.present_bytes, self._had), world.monotonic() - self._began
-        rate, is_complete = round(self.store.written_bytes / max(seconds, 1e-9)), self.store.is_complete
+        done, is_complete = max(self.store.present_bytes, self._had), self.store.is_complete
+        seconds = (self.fill.latest if is_complete else world.monotonic()) - self._began
+        rate = round(self.store.written_bytes / max(seconds, 1e-9))
         return Peer(
             self.plan.node, self.address, Owner.current(), is_complete and self._has_agreed, done, self.store.num_bytes,
             rate, shortened(self.fill.problem), self._had,
@@ -170,7 +172,7 @@ class Node:
         return self.peer()
 
     def until_complete(self) -> None:
-        """Returns once the copy is complete; raises LetGo if the agent is to end before."""
+        """Returns once the copy is complete; raises AgentStopped if the agent must stop before."""
         while not (self.store.is_complete and self.plan.is_whole):
             self._tick(may_end=not self.plan.is_whole)
 
@@ -181,7 +183,7 @@ class Node:
             self._has_agreed = True
 
     def until_unused(self) -> None:
-        """Serves until nobody needs it any more; raises LetGo then, or when it is to end."""
+        """Serves until nobody needs it any more; raises AgentStopped then, or when the agent must stop."""
         while True:
             self._tick(may_end=True)
 
@@ -193,7 +195,7 @@ class Node:
         self.beat()
         if self._is_over() or self._is_given_up() or (may_end and self._is_unused()):
             self._is_needed = False
-            raise LetGo
+            raise AgentStopped
 
     def beat(self) -> None:
         """Shows that this node lives, and how far it is."""
@@ -229,7 +231,7 @@ class Node:
 
     def is_stuck(self, node: int, staged: int) -> bool:
         """Returns whether a node has got nothing for so long that nobody waits for it."""
-        return self._signs.note(node, staged) > STUCK_SECONDS
+        return self._heartbeats.note(node, staged) > STUCK_SECONDS
 
     def _is_unused(self) -> bool:
         if self.server.idle_seconds < UNUSED_SECONDS:

@@ -14,7 +14,7 @@ from dlio.errors import StorageError
 from dlio.io import world
 from dlio.stage.engine.failures import Failures
 from dlio.stage.engine.store import Store
-from dlio.stage.engine.waiters import Room
+from dlio.stage.engine.waiters import FetchBudget
 from dlio.stage.engine.writing import MOST_BYTES
 from dlio.stage.protocol.wire import Span
 
@@ -99,7 +99,7 @@ class Pending:
     ) -> None:
         self._store, self._failures, self._is_for_later = store, failures, is_for_later
         self.pace = PieceSize(MOST_BYTES) if is_hurried else PieceSize()
-        self._room = Room(threads if is_hurried else 0)
+        self._budget = FetchBudget(threads if is_hurried else 0)
         self._threads = threads
         self._taken = 0
         self._asked: deque[Piece] = deque()
@@ -109,7 +109,7 @@ class Pending:
         self._order: Sequence[int] = ()
         self._under_way: defaultdict[int, list[Piece]] = defaultdict(list)
         self._in_background = 0
-        self._anew_at = 0.0
+        self._next_round_at = 0.0
 
     def follow(self, order: Sequence[int]) -> None:
         """Sets the order in which the background fetches files; replaces the one before."""
@@ -125,7 +125,7 @@ class Pending:
             comes_first: they come before the background.
         """
         if is_urgent:
-            self._room.note_urgent()
+            self._budget.note_urgent()
         queue = self._asked if comes_first else self._asked_ahead
         asked = {(piece.number, piece.begin) for piece in queue}
         free = self.pace.pieces(number, list(self._free(number, missing)))
@@ -140,7 +140,7 @@ class Pending:
         if (piece := self._next_asked(self._asked)) is not None:
             self._taken += 1
             return piece, True
-        at_a_time, most = self._room.now(self.pace.rate)
+        at_a_time, most = self._budget.now(self.pace.rate)
         if self._in_background < at_a_time and (piece := self._next_ahead(most)) is not None:
             self._taken += 1
             self._in_background += 1
@@ -206,8 +206,8 @@ class Pending:
     def _begin_anew(self) -> None:
         """Goes through the files that are left once more, now and then, since some may have failed."""
         now = world.monotonic()
-        if now >= self._anew_at and not self._store.is_complete:
-            self._anew_at = now + LOOK_SECONDS
+        if now >= self._next_round_at and not self._store.is_complete:
+            self._next_round_at = now + LOOK_SECONDS
             self._order = [number for number in self._order if not self._store.is_finished(number)]
             self._rest = iter(self._order)
 

@@ -14,12 +14,13 @@ from pathlib import Path
 
 from dlio.cached import cached_property
 from dlio.dataset.manifest import File
+from dlio.dataset.tree import SMALL_BYTES
 from dlio.errors import StorageError
 from dlio.io import files, trace, world
 from dlio.stage.copies.access import Access
 from dlio.stage.copies.base_folder import CONTROL
 from dlio.stage.copies.learned import Learned
-from dlio.stage.copies.live_folder import SMALL_BYTES, LiveFolder
+from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.small_files import Groups
 from dlio.stage.engine import writing
 from dlio.stage.engine.failures import FULL, FullError
@@ -284,6 +285,8 @@ class Store:
     def _gone_on_with(self, number: int) -> Begun:
         file, path, aside = self.listed[number], self._path(number), self._files / CONTROL / CONTROL / str(number)
         blocks, is_new = writing.begin(Path(path), aside, self._bits(number), file, self._create)
-        if not (is_new or file.digest):
+        if is_new and not file.digest:
+            self.learned.begins(file.name)
+        elif not (file.digest or self.learned.is_as_read(file.name)):
             self.learned.receives(file.name)  # perhaps, by the process that began it
         return Begun(blocks, RunningDigest(path, blocks, self._algorithm(number), self._held), is_new)

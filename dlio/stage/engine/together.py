@@ -39,7 +39,7 @@ class Together:
         self._job = job
         self._shown: MeetingFolder | None = None
         self._begins_at: float | None = world.monotonic() + FIRST_SECONDS
-        self._signs = liveness.Signs()
+        self._heartbeats = liveness.Heartbeats()
 
     def wait(self) -> None:
         """Returns once the node has all that it keeps; raises the first error of a file."""
@@ -72,7 +72,7 @@ class Together:
             _log.warning("nodes %s of %d did not come: start dlio stage on every node", absent, meeting.num_nodes)
         for peer in meeting.lost():
             why = f": {peer.waiting_for}" if peer.waiting_for else ""
-            _log.warning("node %d (%s) was lost before it had all%s", peer.node, peer.owner.host, why)
+            _log.warning("node %d (%s) was lost before its copy was complete%s", peer.node, peer.owner.host, why)
 
     def close(self) -> None:
         """Leaves a last word for rank 0."""
@@ -122,6 +122,7 @@ class Together:
         if self._shown is None or self._job.topology.rank:
             return False
         return any(
-            not (peer.has_left or peer.is_complete) and self._signs.note(peer.node, peer.staged) < liveness.LOST_SECONDS
+            not (peer.has_left or peer.is_complete)
+            and self._heartbeats.note(peer.node, peer.staged) < liveness.LOST_SECONDS
             for peer in self._others()
         )

@@ -1,4 +1,4 @@
-"""Who waits for which file, and how much may be fetched at the same time for which nobody waits."""
+"""Wakes readers when their file makes progress, and limits background fetching while any reader waits."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ class Waiters:
                     event.set()
 
 
-class Room:
-    """How much is fetched without a waiting reader: urgent pieces come after it, so less while much is urgent.
+class FetchBudget:
+    """Limits what is fetched while no reader waits for it: less while readers wait, whose pieces come after it.
 
     Args:
         hurried: pieces at a time while nothing is urgent, if somebody waits for all files; else 0.

@@ -54,7 +54,7 @@ def agree(meeting: Meeting | None, plan: Plan, copy: Path, learned: Learned, at_
             since = world.monotonic()
             continue
         if world.monotonic() - since > _PATIENCE_SECONDS:
-            _log.warning("no other node tells the digests of %d files: they are read from the source", len(asked))
+            _log.warning("no other node knows the digests of %d files: they are read from the source", len(asked))
             break
         world.sleep(_SOON_SECONDS)
     for number in sorted(left):

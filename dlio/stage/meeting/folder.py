@@ -6,9 +6,10 @@
         rank-<rank>of<size>.json       the machine of a process, if the launcher does not number the nodes
 
 Outside a scheduler a job is named after what its launcher gives. Two jobs that still have one name do not meet if they
-have other numbers of nodes; else the second `dlio stage` is refused. Nobody else can replace $DLIO_MEET, or it is not
-used. What lies below is reached by descriptor, follows no link, and is this user's alone: so nothing is written or
-removed elsewhere, even if the modes of these folders change later.
+have other numbers of nodes. Else they stage the same: each node is known by the process that came first, and the other
+one asks the others, but tells nothing as long as that lives. Nobody else can replace $DLIO_MEET, or it is not used.
+What lies below is reached by descriptor, follows no link, and is this user's alone: so nothing is written or removed
+elsewhere, even if the modes of these folders change later.
 """
 
 from __future__ import annotations
@@ -24,8 +25,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from dlio.cluster import liveness
-from dlio.errors import LauncherError, StorageError, UsageError
+from dlio.errors import StorageError, UsageError
 from dlio.io import files, world
 from dlio.io.ground import check_ground
 from dlio.io.open_folder import OpenFolder
@@ -37,7 +37,7 @@ from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener
 MEET, TOKEN, SHOWN = "DLIO_MEET", "token", ".shown"
 _MEETINGS = "dlio-meet"  # with the user's id, below a folder that may be shared with other users
 _CONTENT = 32  # characters of a content id
-_POLL_SECONDS, _FORGOTTEN_SECONDS, _SILENT_SECONDS = 0.05, 7 * 86400, 3600  # the latter: an agent on another machine
+_FORGOTTEN_SECONDS, _SILENT_SECONDS = 7 * 86400, 3600  # the latter: an agent on another machine
 _NODE, _RANK = (re.compile(rf"{each}-([0-9]+)of([0-9]+)\.json") for each in ("node", "rank"))
 # An unfinished file, or a record of before the number of nodes was in its name.
 _OTHER = re.compile(rf"\.({TOKEN}|(node|rank)-[0-9]+of[0-9]+\.json)\.[0-9a-f]+|node-[0-9]+\.json")
@@ -53,50 +53,49 @@ class MeetingFolder:
         node: this node's rank.
         num_nodes: of the job; or its processes, if each is told of.
         all_come: whether the folder stays until all have come; else it is removed with the last that is present.
-        is_alone: whether a living process with this node's rank is of another job: no agent of this one.
+
+    Attributes:
+        folder: held open.
     """
 
     is_joined_by_others = True
 
-    def __init__(self, path: Path, node: int, num_nodes: int, *, all_come: bool = True, is_alone: bool = False) -> None:
+    def __init__(self, path: Path, node: int, num_nodes: int, *, all_come: bool = True) -> None:
         self.path, self._node, self._num_nodes, self._all_come = path, node, num_nodes, all_come
         self._name, self._own = f"node-%dof{num_nodes}.json", f"node-{node}of{num_nodes}.json"
-        self._is_alone, self._left = is_alone, set[int]()
-        self._came = 0  # when this node first told something, by the file system's clock
-        self._folder = open_meeting(self.path)
+        self._left = set[int]()
+        self.folder = open_meeting(self.path)
         self._coming = f".{TOKEN}.{world.random_bytes(8).hex()}"
-        self._close = weakref.finalize(self, _close, self._folder, self._coming, all_come)
-        self.token = self._token()
+        self._close = weakref.finalize(self, _close, self.folder, self._coming, all_come)
+        self.token, self._came = self._token()
 
-    def _token(self) -> bytes:
-        """Returns the job's token, made if this node is the first; its draft says that this node is coming."""
+    def _token(self) -> tuple[bytes, int]:
+        """Returns the job's token, made if this node is the first, and when this node came, by the file system's clock.
+
+        Its draft says that this node is coming.
+        """
         path = self.path / TOKEN
         with files.storage_errors("write", path):
-            self._folder.write_new(self._coming, world.random_bytes(TOKEN_BYTES), 0o600)
+            self.folder.write_new(self._coming, world.random_bytes(TOKEN_BYTES), 0o600)
             with suppress(FileExistsError):
-                self._folder.link(self._coming, TOKEN)
-            data, status = self._folder.read(TOKEN)
+                self.folder.link(self._coming, TOKEN)
+            data, status = self.folder.read(TOKEN)
+            came = self.folder.read(self._coming)[1].st_mtime_ns
         if status.st_uid != os.geteuid() or status.st_mode & 0o077 or len(data) != TOKEN_BYTES:
-            raise StorageError(f"{path} holds no token that only you may read: remove {self.path}")
-        return data
+            raise StorageError(f"{path} does not hold a token that only you can read: remove {self.path}")
+        return data, came
 
     def listener(self, content: str) -> TcpListener:
         """Returns where this node listens; see `Place`."""
         return TcpListener(world.address(), self.token, content)
 
     def tell(self, peer: Peer) -> None:
-        """Writes this node's file; see `Place`. Raises UsageError if it is another job's."""
-        if self._is_alone and self._is_of_another():
-            raise UsageError(
-                f"another job stages the same on node {self._node} of {self._num_nodes}, and both meet in "
-                f"{self.path}: wait until it has ended, or name another folder for this one in {MEET}"
-            )
+        """Writes this node's file, unless another process has it; see `Place`."""
         with files.storage_errors("write", self.path):
-            self._folder.publish(self._own, json.dumps(peer.to_json()).encode())
-            if not self._came:
-                self._came = self._folder.read(self._own)[1].st_mtime_ns
-                with suppress(FileNotFoundError):
-                    self._folder.unlink(self._coming)
+            if not (is_hidden := self._is_of_another()):
+                self.folder.publish(self._own, json.dumps(peer.to_json()).encode())
+            with suppress(FileNotFoundError):  # it was unlinked by an earlier call
+                (self.folder.touch if is_hidden else self.folder.unlink)(self._coming)
 
     def look(self, node: int) -> tuple[Peer, object] | None:
         """Returns what a node's file says, and when it was written; see `Place`."""
@@ -105,14 +104,14 @@ class MeetingFolder:
             return None
         peer, written = found
         if peer.has_left:
-            if not self._came or written < self._came - JOIN_SECONDS * 1e9:
+            if written < self._came - JOIN_SECONDS * 1e9:
                 return None  # in an earlier run of this job
             self._left.add(node)
         return peer, written
 
     def _record(self, node: int) -> tuple[Peer, int] | None:
         with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-            data, status = self._folder.read(self._name % node)
+            data, status = self.folder.read(self._name % node)
             peer = Peer.from_json(node, json.loads(data))
             return (peer, status.st_mtime_ns) if status.st_uid == os.geteuid() else None
         return None
@@ -127,53 +126,27 @@ class MeetingFolder:
     def nodes(self) -> list[int]:
         """Returns the ranks of this job's nodes that have a file here; raises StorageError."""
         with files.storage_errors("read", self.path):
-            names = self._folder.names()
+            names = self.folder.names()
         return sorted(int(each[1]) for each in map(_NODE.fullmatch, names) if each and int(each[2]) == self._num_nodes)
 
     def leave(self, last: Peer | None) -> None:
         """Leaves a last word for nodes that come late, or nothing; removes the folder if all have left; see `Place`."""
         with suppress(OSError):
             with suppress(FileNotFoundError):
-                self._folder.unlink(self._coming)
+                self.folder.unlink(self._coming)
             if not self._is_of_another():
                 with suppress(FileNotFoundError):
                     if last is None:
-                        self._folder.unlink(self._own)
+                        self.folder.unlink(self._own)
                     else:
-                        self._folder.publish(self._own, json.dumps(replace(last, has_left=True).to_json()).encode())
-            _remove_if_left(self._folder, all_come=self._all_come and last is not None)
+                        self.folder.publish(self._own, json.dumps(replace(last, has_left=True).to_json()).encode())
+            _remove_if_left(self.folder, all_come=self._all_come and last is not None)
         self._close()
 
     def _is_of_another(self) -> bool:
         """Returns whether this node's file is that of another running process: two jobs may stage the same at once."""
         peer = found[0] if (found := self._record(self._node)) else None
         return bool(peer and not peer.has_left and peer.owner != Owner.current() and peer.owner.is_alive())
-
-    def machines(self, machine: str) -> list[str]:
-        """Returns the machine of each of the job's processes, after waiting until all have come.
-
-        Raises:
-            LauncherError: some do not come within `liveness.ARRIVAL_SECONDS`.
-            StorageError: the folder cannot be written.
-        """
-        name, deadline = f"rank-%dof{self._num_nodes}.json", world.monotonic() + liveness.ARRIVAL_SECONDS
-        with files.storage_errors("write", self.path):
-            self._folder.publish(name % self._node, json.dumps(machine).encode(), 0o600)
-            oldest = self._folder.read(name % self._node)[1].st_mtime - liveness.ARRIVAL_SECONDS
-        found = dict[int, str]()
-        while absent := [each for each in range(self._num_nodes) if each not in found]:
-            if world.monotonic() > deadline:
-                raise LauncherError(
-                    f"ranks {absent} of {self._num_nodes} did not come to {self.path} in {liveness.ARRIVAL_SECONDS:g} "
-                    f"s: start dlio stage in every process, and name a folder that all nodes see in {MEET}"
-                )
-            for each in absent:
-                with suppress(OSError, ValueError, RecursionError):
-                    data, status = self._folder.read(name % each)
-                    if status.st_uid == os.geteuid() and status.st_mtime >= oldest:  # else of a job that was killed
-                        found[each] = str(json.loads(data))
-            world.sleep(_POLL_SECONDS * (len(found) < self._num_nodes))
-        return [found[each] for each in range(self._num_nodes)]
 
 
 def meeting_folder(content: str, job: str = "", kind: str = "") -> Path:

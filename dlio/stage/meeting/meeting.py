@@ -160,7 +160,7 @@ class Meeting:
         self.token, self.is_joined_by_others = place.token, place.is_joined_by_others
         self._began = world.monotonic()
         self._lock = world.lock()
-        self._signs = liveness.Signs()
+        self._heartbeats = liveness.Heartbeats()
         self._seen: dict[int, tuple[float, Peer | None]] = {}
         self._last: dict[int, Peer] = {}
         self._down: dict[int, float] = {}
@@ -205,7 +205,7 @@ class Meeting:
         if found is None:
             return None
         peer, sign = found
-        silent = self._signs.note((node, peer.owner), sign)
+        silent = self._heartbeats.note((node, peer.owner), sign)
         is_dead = silent > liveness.LOST_SECONDS or peer.owner.is_alive() is False
         if peer.has_left or peer.is_complete or not is_dead:
             self._last[node] = peer
@@ -265,7 +265,7 @@ class Meeting:
         return [node for node in others if not self._place.has_gone(node)]
 
     def lost(self) -> Iterator[Peer]:
-        """Yields the last words of nodes that were here, and fell silent or left though they were not complete."""
+        """Yields the last record of each node that came, and then fell silent or left before its copy was complete."""
         for peer in self.known():
             is_here = peer.is_complete or self.peer(peer.node) is not None
             if not is_here and (peer.has_left or not self._place.has_gone(peer.node)):  # else its launcher says why

@@ -93,7 +93,7 @@ class Processes:
         except (TimeoutError, self._mpi.Exception) as error:
             leave(StorageError.exit_code)
             raise StorageError(
-                f"of the {self.size} processes that MPI has started some are lost: {error}. Stage again to go on"
+                f"some of the {self.size} processes that MPI started were lost: {error}. Stage again to continue"
             ) from error
 
     def agreed(self) -> None:

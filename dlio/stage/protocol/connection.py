@@ -45,7 +45,7 @@ class CutOffError(WireError):
 
 
 class AgentError(StorageError):
-    """An agent's own words on why it could not do what was asked."""
+    """The message of an agent that could not do what a client asked."""
 
 
 class Connection:

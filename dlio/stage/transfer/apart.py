@@ -1,13 +1,9 @@
-"""An indexed folder of files as a source: the files of a group, one after the other, are one file of the copy.
-
-Small files on slow storage are read side by side, since each takes several round trips to its server.
-"""
+"""An indexed folder of files as a source: the files of a group, one after the other, are one file of the copy."""
 
 from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,16 +14,12 @@ from dlio.dataset.apart import is_apart, list_of
 from dlio.dataset.manifest import File
 from dlio.errors import CorruptRecordError, StorageError
 from dlio.io.random_access import Numbers
-from dlio.io.threads import Threads
 from dlio.stage.copies.access import PRIVATE, Access
+from dlio.stage.transfer.side_by_side import SideBySide
 
 if TYPE_CHECKING:
     from dlio.formats.layouts.file_list import FileList
     from dlio.stage.transfer.source import StagingSource
-
-_THREADS = 64
-_SLOW_SECONDS = 0.0005  # for one file: from memory it takes 20 us, from a server 300 and more
-_LOOKED_AT = 4  # files of a block, before threads read the others
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +41,7 @@ class ApartFolder:
         self._groups = {shard.files[0].name: shard for shard in manifest.shards if is_apart(manifest, shard)}
         self._lists: dict[str, tuple[FileList, str, Numbers]] = {}
         self._lock = threading.Lock()
-        self._threads: Threads | None = None
+        self._threads = SideBySide()
 
     def __str__(self) -> str:
         return str(self._others)
@@ -70,23 +62,13 @@ class ApartFolder:
             self._others.read_range(file, offset, target)
             return
         listed, folder, ends = self._list(file)
-        waiting = _pieces(listed, ends, offset, target)
         try:
-            for _, piece in zip(range(_LOOKED_AT), waiting, strict=False):
-                began = time.perf_counter()
-                listed.fill(piece.number, folder, piece.offset, piece.target)
-                is_slow = time.perf_counter() - began > _SLOW_SECONDS
-                if is_slow:
-                    self._side_by_side(listed, folder, waiting)
-            for piece in waiting:
-                listed.fill(piece.number, folder, piece.offset, piece.target)
+            self._threads.each(
+                lambda piece: listed.fill(piece.number, folder, piece.offset, piece.target),
+                _pieces(listed, ends, offset, target),
+            )
         except CorruptRecordError as error:
             raise StorageError(f"{error}; then stage again") from error
-
-    def _side_by_side(self, listed: FileList, folder: str, pieces: Iterator[_Piece]) -> None:
-        with self._lock:
-            self._threads = self._threads or Threads(_THREADS, "dlio-files")
-        self._threads.each(lambda piece: listed.fill(piece.number, folder, piece.offset, piece.target), pieces)
 
     def _list(self, file: File) -> tuple[FileList, str, Numbers]:
         """Returns the list of a group, the folder, and where each of the files ends in the group."""
@@ -101,11 +83,9 @@ class ApartFolder:
 
     def close(self) -> None:
         """Ends the threads, and closes what `read_range` keeps open; see `StagingSource`."""
+        self._threads.close()
         with self._lock:
-            threads, self._threads = self._threads, None
             self._lists.clear()
-        if threads is not None:
-            threads.end(None)
         self._others.close()
 
 

@@ -13,7 +13,7 @@ from dlio.io.threads import Threads
 _THREADS = 64
 _SLOW_SECONDS = 0.0005  # for one file: from memory it takes 50 us, from a server 300 and more
 _LOOKED_AT = 4  # files, before threads read the others
-_AT_ONCE = 2  # files that a thread reads in a row
+_AT_ONCE = 2  # files that a thread reads in a row, if there are more than threads
 
 T = TypeVar("T")
 
@@ -41,9 +41,10 @@ class SideBySide:
         with self._lock:
             self._threads = self._threads or Threads(_THREADS, "dlio-files")
         left = list(waiting)
+        step = _AT_ONCE if len(left) > _THREADS else 1
         self._threads.each(
             lambda some: [read(item) for item in some],
-            [left[start : start + _AT_ONCE] for start in range(0, len(left), _AT_ONCE)],
+            [left[start : start + step] for start in range(0, len(left), step)],
         )
 
     def close(self) -> None:

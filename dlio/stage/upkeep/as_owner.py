@@ -125,7 +125,7 @@ def _in_a_child(user: int | None, work: Callable[[], Iterable[Any]], patience: P
         os.close(reader)
         code = _end(child)
     if code:
-        raise StorageError(f"the process that did it{whose} died with the exit code {code}")
+        raise StorageError(f"the process that worked{whose} died with the exit code {code}")
 
 
 def _lines(reader: int, child: int, patience: Patience) -> Iterator[bytes]:
@@ -188,7 +188,7 @@ def _answer(writer: int, user: int | None, work: Callable[[], Iterable[Any]]) ->
     try:
         logging.getLogger().handlers[:] = [_Sending(send)]
         if user is not None:
-            become(user, descriptors=(1, 2, writer))
+            switch_user(user, descriptors=(1, 2, writer))
         try:
             for value in work():
                 send("value", value)
@@ -210,13 +210,13 @@ def _answer(writer: int, user: int | None, work: Callable[[], Iterable[Any]]) ->
         os._exit(code)
 
 
-def become_user_of_job() -> None:
+def switch_to_job_user() -> None:
     """Has root's process in a Prolog of SLURM become the job's user, who shall own all that it makes."""
     user = os.environ.get("SLURM_JOB_UID", "0")
     in_prolog = os.environ.get("SLURM_SCRIPT_CONTEXT") == "prolog_slurmd" and user.isdecimal()
     if os.geteuid() == 0 and in_prolog and int(user):
         _go_on_behind_pipes()
-        become(int(user), [name for name in os.environ if name.startswith(("SLURM", "DLIO_"))], (1, 2))
+        switch_user(int(user), [name for name in os.environ if name.startswith(("SLURM", "DLIO_"))], (1, 2))
 
 
 def _go_on_behind_pipes() -> None:
@@ -260,7 +260,7 @@ def _pass_on(targets: dict[int, int]) -> None:
                 del targets[reader]
 
 
-def become(user: int, also_kept: Collection[str] = (), descriptors: Collection[int] = ()) -> None:
+def switch_user(user: int, also_kept: Collection[str] = (), descriptors: Collection[int] = ()) -> None:
     """Gives up root's rights for good, and with them its environment and open files, but for those named.
 
     Args:

@@ -128,10 +128,10 @@ def _released(dest: Path, job: str, keep: bool) -> list[StagedFolder]:
     return found
 
 
-def forsake(dest: Path, copy: str) -> None:
-    """Ends the job's lease on a copy that could not be made, and removes what nothing is in; for a job of one process.
+def abandon(dest: Path, copy: str) -> None:
+    """Drops the lease on a copy that could not be made, and removes empty folders; for a job of one process.
 
-    A copy that was begun stays, so that the next run goes on with it.
+    A copy that was begun stays: the next run continues it.
     """
     for each in (dest, own_dest(dest)):
         with suppress(StorageError):

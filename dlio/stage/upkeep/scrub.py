@@ -19,8 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dlio.dataset.location import TREE
 from dlio.dataset.manifest import NAME, Manifest
-from dlio.dataset.tree import differing
+from dlio.dataset.shard import files_of
+from dlio.dataset.tree import added, differing, num_files
 from dlio.errors import DlioError, StorageError
 from dlio.io import files
 from dlio.stage.copies.at_rest import CopyAtRest, RateLimit
@@ -29,7 +31,7 @@ from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.locations import folders_with_copies
 from dlio.stage.copies.node_cache import copies
 from dlio.stage.upkeep.as_owner import DEADLINE_SECONDS, Patience, as_owner, in_time
-from dlio.stage.upkeep.repair import files_here, manifest_at_rest, manifest_of, origin_of, repair
+from dlio.stage.upkeep.repair import manifest_at_rest, manifest_of, origin_of, repair
 
 _LEAST_RATE = 4 << 20  # bytes per second, one block: a disk that others use gives more
 _PASSES = 4  # a repair reads a file, its source, writes it, and reads it again
@@ -44,13 +46,14 @@ class Scrubbed:
 
     Attributes:
         path: the copy's folder.
-        files: the number of files checked.
+        files: the number of files checked; of what was staged as it is, without the list of them.
         bytes: their size according to the manifest.
         damaged: what is wrong, by the file's name.
         repaired: the names of the files that were repaired.
         not_repaired: why other damaged files were not, by the file's name; "" if no repair was tried, or `problem` says
             why.
         problem: why the copy could not be checked or repaired at all; "" if it could.
+        added: what somebody has put into a folder that was staged as it is, which is no damage.
     """
 
     path: str
@@ -60,6 +63,7 @@ class Scrubbed:
     repaired: Sequence[str] = ()
     not_repaired: Mapping[str, str] = field(default_factory=dict)
     problem: str = ""
+    added: Sequence[str] = ()
 
     @property
     def is_whole(self) -> bool:
@@ -196,12 +200,14 @@ def _look(folder: StagedFolder, mend: bool, source: str | None, max_rate: int | 
 
 def _checked(copy: CopyAtRest, manifest: Manifest, damaged: dict[str, str], pace: RateLimit) -> Scrubbed:
     """Returns the findings in a copy's files, added to what is known to be damaged."""
-    wanted = files_here(manifest)
+    wanted, more = files_of(manifest.shards_here), list[str]()
     damaged |= {file.name: problem for file in wanted if (problem := copy.damage(file, pace))}
     if not any(file.name in damaged for file in wanted[:1]):  # the list of a copied file or folder
-        damaged |= dict(differing(manifest, copy.path))
+        damaged = dict(differing(manifest, copy.path)) | damaged
+        more = added(manifest, copy.path)
+    count = num_files(manifest) if manifest.format == TREE else len(wanted)
     num_bytes = sum(file.num_bytes for file in wanted)
-    return Scrubbed(str(copy.path), len(wanted), num_bytes, damaged, not_repaired=dict.fromkeys(damaged, ""))
+    return Scrubbed(str(copy.path), count, num_bytes, damaged, not_repaired=dict.fromkeys(damaged, ""), added=more)
 
 
 def _mended(folder: StagedFolder, manifest: Manifest, found: Scrubbed, source: str | None) -> Scrubbed:

@@ -87,7 +87,7 @@ def test_a_damaged_index_is_named(tmp_path, text):
 def test_a_missing_index_and_a_missing_chunk_are_named(tmp_path):
     write_chunk(tmp_path, rows(1))
     (tmp_path / "chunk-0-0.bin").unlink()
-    with pytest.raises(SourceError, match=r"lists 'chunk-0-0\.bin', which is not there"):
+    with pytest.raises(SourceError, match=r"lists 'chunk-0-0\.bin', which does not exist"):
         index(tmp_path, format="litdata")
     (tmp_path / "index.json").unlink()
     with pytest.raises(SourceError, match=r"holds no shards of litdata"):

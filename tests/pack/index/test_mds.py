@@ -80,7 +80,7 @@ class TestMDS:
         self.write(tmp_path, [1])
         text = (tmp_path / "index.json").read_text().replace('"shard.00000.mds"', json.dumps(name))
         (tmp_path / "index.json").write_text(text)
-        with pytest.raises(SourceError, match="which is not there"):
+        with pytest.raises(SourceError, match="which does not exist"):
             index(tmp_path, format="mds")
 
     def test_it_trains_and_converts(self, tmp_path):
@@ -96,7 +96,7 @@ class TestMDS:
     def test_a_missing_shard_of_the_index_is_named(self, tmp_path):
         self.write(tmp_path, [2, 3])
         (tmp_path / "shard.00001.mds").rename(tmp_path / "shard.00001.mds.zstd")
-        with pytest.raises(SourceError, match=r"index\.json lists 'shard\.00001\.mds', which is not there"):
+        with pytest.raises(SourceError, match=r"index\.json lists 'shard\.00001\.mds', which does not exist"):
             index(tmp_path, format="mds")
 
     def test_a_shard_cut_short_is_named(self, tmp_path):

@@ -18,7 +18,7 @@ from dlio.stage.copies.live_folder import FILES, LiveFolder
 from dlio.stage.engine import __main__ as agent_main
 from dlio.stage.engine import fill, relay
 from dlio.stage.engine import node as agent_node
-from dlio.stage.engine.node import LetGo, Node
+from dlio.stage.engine.node import AgentStopped, Node
 from dlio.stage.protocol.wire import Origin
 from dlio.stage.transfer.source import MountedFolder
 from tests.helpers.live import client_of, content, eventually, is_complete, meet_in, nodes, task, working
@@ -129,7 +129,7 @@ def test_the_claim_is_held_as_long_as_a_thread_may_write(
 
     def ended(node: Node) -> None:
         begun.append(node)
-        raise LetGo
+        raise AgentStopped
 
     def end(code: int) -> None:
         states.append(claim_file.latest(folder.claims))
@@ -188,6 +188,6 @@ def test_an_agent_whose_source_is_gone_ends_when_no_loader_waits(
     with working(task(source.root, tmp_path / "dest")) as node:
         with closing(client_of(node)) as client:
             client.need(0)
-        with pytest.raises(LetGo):
+        with pytest.raises(AgentStopped):
             node.until_complete()
         assert not node.store.is_complete

@@ -54,7 +54,7 @@ def test_files_left_for_later_are_not_begun_until_then(tmp_path: Path) -> None:
     fill.follow([0, 1])
     fill.start(2)
     eventually(lambda: store.is_finished(0))
-    eventually(lambda: fill._pending[0]._anew_at > 0)  # a whole round is over
+    eventually(lambda: fill._pending[0]._next_round_at > 0)  # a whole round is over
     assert not begun.exists()
     later.clear()
     eventually(lambda: store.is_complete)

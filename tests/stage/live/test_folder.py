@@ -9,7 +9,7 @@ import pytest
 
 from dlio.locking.owner import Owner
 from dlio.stage.copies.folder import StagedFolder
-from dlio.stage.copies.live_folder import AGENT, TASK, AgentRecord, LiveFolder
+from dlio.stage.copies.live_folder import AGENT, FILES, TASK, AgentRecord, LiveFolder
 from tests.helpers.users import BOB
 
 
@@ -31,6 +31,24 @@ def read(live: LiveFolder) -> list[bool]:
 def test_what_the_agent_wrote_is_read(live: LiveFolder) -> None:
     assert read(live) == [True, True]
     assert {(live.path / name).stat().st_mode & 0o777 for name in (TASK,)} == {0o600}
+
+
+def test_of_two_processes_that_make_a_folder_of_files_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One was taken for lost by the other, and both go on: what the second has made goes again."""
+    live = LiveFolder(StagedFolder(tmp_path, "0" * 32))
+    live.staged.path.mkdir(parents=True)
+    plain = Path.symlink_to
+
+    def late(link: Path, target: str) -> None:
+        (live.path / "files-1").mkdir()
+        plain(link, "files-1")
+        plain(link, target)
+
+    monkeypatch.setattr(Path, "symlink_to", late)
+    live.make()
+    assert live.files == live.path / "files-1" and sorted(each.name for each in live.path.iterdir()) == [
+        FILES, "files-1",
+    ]  # fmt: skip
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dlio.dataset.manifest import Manifest
-from dlio.errors import UsageError
 from dlio.locking.owner import Owner
 from dlio.stage.meeting.folder import meeting_folder
 from dlio.stage.meeting.meeting import Peer
-from dlio.stage.run import run
-from tests.helpers.forked import Forked
+from tests.helpers.forked import Forked, wait_for
 from tests.helpers.live import meet_in, met
-from tests.helpers.staging import node
 
 CONTENT = "c" * 32
 
@@ -93,23 +91,42 @@ def test_a_meeting_stays_until_all_nodes_of_another_job_of_its_name_have_come(
     assert not meeting_folder(CONTENT).exists()
 
 
-def test_a_second_job_that_cannot_be_told_apart_is_refused(
-    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_second_job_that_stages_the_same_asks_and_tells_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its node would end at the words of the first one's, and the other way round."""
+    """It has another DEST. Its node would end at the words of the first one's, and the other way round."""
     meet_in(tmp_path / "meet", monkeypatch)
-    first = met(source.content_id, 0, 2)
-    first.tell(at_work := Peer(0, ("127.0.0.1", 9), Owner.current(), False, 0, 1))
+    at_work = Peer(0, ("127.0.0.1", 9), Owner.current(), False, 0, 1)
+    first, other = met(CONTENT, 0, 2), met(CONTENT, 1, 2)
+    other.tell(replace(at_work, node=1))
+    path = meeting_folder(CONTENT)
 
     def second() -> None:
-        with pytest.raises(UsageError, match=r"another job stages the same on node 0 of 2.*DLIO_MEET"):
-            run(source.root, tmp_path / "dest", strategy="broadcast", topology=node(0, 2))
+        node = met(CONTENT, 0, 2)
+        wait_for(tmp_path / "told")
+        [draft] = path.glob(".token.*")
+        os.utime(draft, (1, 1))
+        node.tell(replace(at_work, owner=Owner.current()))
+        assert node.peer(1) and draft.stat().st_mtime > 1
+        (tmp_path / "hidden").touch()
+        wait_for(tmp_path / "left")
+        assert path.exists()
+        node.tell(replace(at_work, owner=Owner.current(), total=2))
+        assert len(list(path.glob("node-0of2.json"))) == 1 and not list(path.glob(".token.*"))
+        node.leave()
 
-    assert Forked(second).wait() == 0
-    others = met(source.content_id, 1, 2)
-    assert others.peer(0) == at_work
-    first.leave()
-    others.leave()
+    child = Forked(second)
+    wait_for(path / "node-1of2.json")
+    while len(list(path.glob(".token.*"))) < 2:
+        time.sleep(0.005)
+    first.tell(at_work)
+    (tmp_path / "told").touch()
+    wait_for(tmp_path / "hidden")
+    assert other.peer(0) == at_work
+    first.leave(replace(at_work, is_complete=True))
+    other.leave()
+    (tmp_path / "left").touch()
+    assert child.wait() == 0 and not path.exists()
 
 
 @pytest.mark.parametrize("variable", ["TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE", "MASTER_PORT"])

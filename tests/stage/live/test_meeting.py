@@ -12,8 +12,9 @@ import pytest
 
 from dlio.cluster import liveness
 from dlio.errors import LauncherError, StorageError, UsageError
-from dlio.locking.owner import Owner
+from dlio.locking.owner import Owner, node_id
 from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
+from dlio.stage.meeting.gathering import machines
 from dlio.stage.meeting.meeting import Peer
 from dlio.stage.upkeep.clean import clean
 from tests.helpers.forked import Forked
@@ -236,7 +237,7 @@ def test_processes_of_a_job_that_was_killed_long_ago_do_not_count(
     place = MeetingFolder(meeting_folder(CONTENT), 0, 2, all_come=False)
     left = meeting_folder(CONTENT) / "rank-1of2.json"
     left.write_text('"elsewhere"')
-    assert place.machines("here") == ["here", "elsewhere"]
+    assert machines(place, 0, 2) == [node_id(), "elsewhere"]
     os.utime(left, _LONG_AGO)
     with pytest.raises(LauncherError, match=r"ranks \[1\] of 2 did not come"):
-        place.machines("here")
+        machines(place, 0, 2)

@@ -170,10 +170,10 @@ def _litdata(root: Path) -> None:
     write_chunk(root, [[data, number.to_bytes(8, "little"), b"\xc3\xa9"] for number, data in enumerate(JPEGS)])
 
 
-def _array_record(root: Path) -> None:
+def _array_record(root: Path, options: str) -> None:
     from array_record.python.array_record_module import ArrayRecordWriter
 
-    writer = ArrayRecordWriter(str(root / "train.array_record-00000-of-00001"), "group_size:2")
+    writer = ArrayRecordWriter(str(root / "train.array_record-00000-of-00001"), options)
     for number, data in enumerate(JPEGS):
         sample = Sample(f"{number}.jpg", {"image": data, "label": number % 2})
         writer.write(b"".join(example.encoder(IMAGE_CLASSIFICATION)(sample)))
@@ -192,6 +192,7 @@ def _squashfs(root: Path, options: list[str]) -> None:
 
 _SQUASHED = [["-noI", "-noD", "-noF", "-no-fragments"], ["-noI"], ["-comp", "xz"], ["-b", "4096", "-noI", "-noF"]]
 _SQUASHED += [["-comp", "zstd", "-noI"], ["-comp", "lz4", "-noI"], ["-comp", "xz", "-noI"]]  # damage reaches the blocks
+_COMPRESSIONS = ("uncompressed", "zstd:1", "brotli:1", "snappy")
 _WRITERS: dict[str, list[Callable[[Path], None]]] = {
     "tfrecord": [_tfrecord],
     "recordio": [partial(_recordio, width=0), partial(_recordio, width=3)],
@@ -202,7 +203,7 @@ _WRITERS: dict[str, list[Callable[[Path], None]]] = {
     "mds": [_mds],
     "parquet": [partial(_parquet, version="1.0"), partial(_parquet, version="2.0")],
     "litdata": [_litdata],
-    "array_record": [_array_record],
+    "array_record": [partial(_array_record, options=f"group_size:2,{name}") for name in _COMPRESSIONS],
 }
 
 

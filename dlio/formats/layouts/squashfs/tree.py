@@ -121,7 +121,7 @@ def read_files(superblock: Superblock, inodes: Table, listings: Table, fragments
     found = file_inodes(inodes, own, superblock.block_bytes)
     problem = np.flatnonzero(found["number"][inverse] != kept[3])
     if problem.size:
-        raise ValueError(f"inode {kept[3][problem[0]]}: a folder calls it so, it calls itself otherwise")
+        raise ValueError(f"inode {kept[3][problem[0]]}: its folder lists it under another number")
     found |= file_places(inodes, found, fragments, superblock)
     each = {name: found[name][inverse] for name in ("start", "size", "is_stored", "words_at", "fragment", "offset")}
     own_of = dict(zip(("name_at", "name_bytes", "folder", "number"), kept, strict=True))

@@ -150,18 +150,18 @@ def _objects(path: Path, num_classes: int, is_pose: bool) -> tuple[ObjectBox, ..
         return f"{path}: {error}"
 
 
-def _object(words: list[str], num_classes: int, is_pose: bool) -> ObjectBox:
-    label, numbers = int(words[0]), [float(word) for word in words[1:]]
+def _object(fields: list[str], num_classes: int, is_pose: bool) -> ObjectBox:
+    label, numbers = int(fields[0]), [float(field) for field in fields[1:]]
     if label < 0 or (num_classes and label >= num_classes):
         raise ValueError(f"the class {label} is none of the {num_classes} in {CONFIG}")
     if not all(math.isfinite(number) and 0 <= number <= 1 for number in numbers):
-        raise ValueError(f"line {' '.join(words)!r:.80}: expected numbers from 0 to 1, as parts of the image")
+        raise ValueError(f"line {' '.join(fields)!r:.80}: expected numbers from 0 to 1, as parts of the image")
     if len(numbers) == 4 or (is_pose and len(numbers) > 4):
         x, y, width, height = numbers[:4]
         box = max(0.0, x - width / 2), max(0.0, y - height / 2), min(1.0, x + width / 2), min(1.0, y + height / 2)
         return ObjectBox(*box, label, (box[2] - box[0]) * (box[3] - box[1]), False)
     if len(numbers) < 6 or len(numbers) % 2:
-        raise ValueError(f"line {' '.join(words)!r:.80}: expected a class and 4 numbers, or a polygon")
+        raise ValueError(f"line {' '.join(fields)!r:.80}: expected a class and 4 numbers, or a polygon")
     points = list(zip(numbers[::2], numbers[1::2], strict=True))
     twice = sum(one[0] * two[1] - two[0] * one[1] for one, two in pairwise([*points, points[0]]))
     across, down = zip(*points, strict=True)
