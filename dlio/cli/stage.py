@@ -42,7 +42,7 @@ def add_verbs(verbs: Verbs) -> None:
             verbs,
             stage,
             "stage packed /local",
-            "stage env.sqsh /local",
+            "stage https://example.org/env.sqsh /local",
             "stage packed --background",
             "stage packed /lustre/scratch --strategy stripe --stripe-count 8",
         )
@@ -52,7 +52,7 @@ def add_verbs(verbs: Verbs) -> None:
 
 def _stage_options(verb: argparse.ArgumentParser) -> None:
     verb.set_defaults(resumes=True)
-    verb.add_argument("dataset", metavar="DATASET", help=f"{OF_DATASET}, or any other file or folder")
+    verb.add_argument("dataset", metavar="DATASET", help=f"{OF_DATASET}, or any other file (also at a URL) or folder")
     where = (
         "a folder on node-local storage, or for --strategy stripe on Lustre (default: the first local one with room)"
     )

@@ -59,13 +59,13 @@ def fetch_manifest(files: RemoteFiles) -> Manifest:
     return from_bytes(data, Path(str(files)) / NAME)
 
 
-def fetch_range(files: RemoteFiles, name: str, start: int, end: int) -> bytes:
+def fetch_range(files: RemoteFiles, name: str, start: int, end: int, version: str = "") -> bytes:
     """Returns the bytes of a file from `start` to `end`.
 
     Raises:
-        StorageError: it cannot be read, or the server sends less or more.
+        StorageError: it cannot be read, the server sends less or more, or another version than the one given.
     """
-    data = files.fetch(name, end - start, (start, end))
+    data = files.fetch(name, end - start, (start, end), version)
     if len(data) != end - start:
         given = f"{len(data):,} bytes" if len(data) < end - start else "more"
         raise StorageError(

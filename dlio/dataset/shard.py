@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Annotated, Self
@@ -251,3 +251,8 @@ def whole_number(value: object) -> int:
     if type(value) is not int or abs(value) > MAX_COUNT:
         raise ValueError(f"expected a whole number of 64 bits, found {value!r}")
     return value
+
+
+def files_of(shards: Iterable[Shard]) -> list[File]:
+    """Returns the files of shards, in order."""
+    return [file for shard in shards for file in shard.files]

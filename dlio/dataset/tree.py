@@ -1,7 +1,7 @@
 """Files and folders that are staged as they are: a list of them, `NAME.tree`, and the manifest of its files.
 
-The list is JSON Lines: `{"tree": 1, "from": "/shared/env"}`, the real path of what is staged, then an array for each
-file, folder and link, folders before what lies in them:
+The list is JSON Lines: `{"tree": 1, "from": "/shared/env"}`, the real path of what is staged (of a URL also the version
+that its server names), then an array for each file, folder and link, folders before what lies in them:
 
     ["folder", "env/bin", 493, 1700000000000000000, 100, 0, ""]        mode, time of its last change in ns, group id
     ["file", "env/bin/python3.12", 493, 1700000000000000000, 100, 6831704, ""]                     and size in bytes
@@ -26,7 +26,7 @@ from dlio.dataset import json_lines
 from dlio.dataset.location import TREE, TREE_SUFFIX
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.schema import Schema
-from dlio.dataset.shard import MAX_COUNT, Count, File, Shard
+from dlio.dataset.shard import MAX_COUNT, Count, File, Shard, files_of
 from dlio.errors import ManifestError
 from dlio.io import files, limits
 from dlio.io.sizes import format_date
@@ -73,9 +73,16 @@ class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return cls(kind, path, status_mode & kept | always, time, group, size, target)  # type: ignore[arg-type]
 
 
-def encoded(entries: Sequence[Entry], source: str) -> bytes:
-    """Returns the list of what lies at a real path; raises ManifestError if it is longer than dlio would read."""
-    head = json_lines.dense({"tree": _VERSION, "from": source}) + b"\n"
+def encoded(entries: Sequence[Entry], source: str, version: str = "") -> bytes:
+    """Returns the list of what lies at a real path or a URL; raises ManifestError if it is longer than dlio would read.
+
+    Args:
+        entries: the files, folders and links.
+        source: the path or URL.
+        version: what the server of a URL calls its content.
+    """
+    more = {"version": version} if version else {}
+    head = json_lines.dense({"tree": _VERSION, "from": source, **more}) + b"\n"
     lines = [head] + [json_lines.dense(msgspec.to_builtins(entry)) + b"\n" for entry in entries]
     if (size := sum(map(len, lines))) > limits.manifest_bytes():
         problem = f"the list of {len(entries):,} files and folders in {source} has {size:,} bytes"
@@ -133,7 +140,7 @@ def entries_of(manifest: Manifest, root: Path) -> list[Entry]:
         ManifestError: the list is damaged, or is not of the files of the manifest.
         StorageError: it cannot be read.
     """
-    table, *listed = [file for shard in manifest.shards for file in shard.files] or [File("", 0, "")]
+    table, *listed = files_of(manifest.shards) or [File("", 0, "")]
     path, most = root / table.name, min(table.num_bytes, limits.manifest_bytes())
     entries = decoded(files.read_regular(path, most), path) if table.name else []
     found = {(entry.path, entry.num_bytes) for entry in entries if entry.kind == "file"}
@@ -226,7 +233,7 @@ def fetched(manifest: Manifest) -> list[tuple[File, ...]]:
     """
     if manifest.format != TREE:
         return [shard.files for shard in manifest.shards]
-    table = next((file.name for shard in manifest.shards for file in shard.files), "")
+    table = next((file.name for file in files_of(manifest.shards)), "")
     return [
         (File(f"{table}/{shard.name}", shard.num_bytes, ""),) if _is_group(shard) else shard.files
         for shard in manifest.shards

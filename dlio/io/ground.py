@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
@@ -72,6 +73,17 @@ def check_ground(folder: Path, *names: str) -> None:
                     raise StorageError(
                         f"{path} belongs to another user, but dlio needs a folder of that name: remove it"
                     )
+
+
+def temporary_base() -> Path:
+    """Returns the folder in which temporary folders are made: TMPDIR, or else /tmp.
+
+    Raises:
+        StorageError: anybody may rename the entries of it or of a folder around it.
+    """
+    base = Path(tempfile.gettempdir())
+    check_ground(base)
+    return base
 
 
 def check_manifests(folder: Path, *names: str) -> None:

@@ -20,6 +20,7 @@ from urllib.parse import quote, unquote
 
 from dlio.errors import MissingPackageError, StorageError, UsageError, missing_package, requirements
 from dlio.io import answers
+from dlio.io.answers import listings
 from dlio.urls import is_unclear, parted, shown, without_credentials
 
 if TYPE_CHECKING:
@@ -55,14 +56,22 @@ class RemoteFiles:
     def __str__(self) -> str:
         return self._shown
 
-    def fetch(self, name: str, limit: int, span: tuple[int, int] | None = None) -> bytes:
+    def fetch(self, name: str, limit: int, span: tuple[int, int] | None = None, version: str = "") -> bytes:
         """Returns a file or a span of it, at most `limit` + 1 bytes.
 
         Raises:
-            StorageError: it cannot be read; the errno is ENOENT if it is not there, EACCES if it is denied.
+            StorageError: it cannot be read, or has another version than the one given; the errno is ENOENT if it is not
+                there, EACCES if it is denied.
         """
-        path = f"{self._root}/{quote(name) if self.is_web else name}"
-        return self._ask(name, partial(answers.at_most, self._file_system, path, limit, span, self._login))
+        request = partial(answers.at_most, self._file_system, self._path(name), limit, span, self._login, version)
+        return self._ask(name, request)
+
+    def state(self, name: str) -> answers.State:
+        """Returns what the server says of a file; raises as `fetch`, and if the server answers no ranges."""
+        return self._ask(name, lambda: answers.state_of(self._file_system, self._path(name), self._login))
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{quote(name) if self.is_web else name}"
 
     def put(self, name: str, content: Path | bytes) -> None:
         """Writes a file of an object store: a copy of another one, or some bytes.
@@ -104,13 +113,13 @@ class RemoteFiles:
                 return []
             raise
 
-    def files_below(self, folder: str) -> list[tuple[str, answers.Entry]]:
+    def files_below(self, folder: str) -> list[tuple[str, listings.Entry]]:
         """Returns the files in a folder and below it: path below the URL, and fsspec's entry; raises as `fetch`."""
         return [(name, entry) for name, entry in self._listed(folder, below=True) if entry["type"] == "file"]
 
-    def _listed(self, folder: str, below: bool) -> list[tuple[str, answers.Entry]]:
+    def _listed(self, folder: str, below: bool) -> list[tuple[str, listings.Entry]]:
         path = f"{self._root}/{quote(folder) if self.is_web else folder}".rstrip("/")
-        entries = self._ask(folder, lambda: answers.listed(self._file_system, path, below=below))
+        entries = self._ask(folder, lambda: listings.listed(self._file_system, path, below=below))
         names = [entry["name"].removeprefix(self._root).strip("/") for entry in entries]
         return list(zip(map(unquote, names) if self.is_web else names, entries, strict=True))
 

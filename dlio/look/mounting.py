@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlio.errors import MissingError
+from dlio.io.ground import temporary_base
 
 _DEVICE = Path("/dev/fuse")
 _PROGRAMS = ("squashfuse_ll", "squashfuse")  # the first takes less time
@@ -109,7 +110,7 @@ class Way:
 
     def run(self, images: Sequence[Path], folder: Path, command: Sequence[str]) -> int:
         """Runs a command that sees all images as the empty folder `folder`, and returns its exit code."""
-        work = tempfile.mkdtemp(prefix="dlio-mount.")
+        work = tempfile.mkdtemp(prefix="dlio-mount.", dir=temporary_base())
         try:
             with subprocess.Popen(self._words(images, folder, work, command)) as process:
                 while True:

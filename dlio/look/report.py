@@ -17,6 +17,7 @@ from dlio.dataset.manifest import Manifest
 from dlio.dataset.remote import load
 from dlio.errors import DlioError, UsageError
 from dlio.io import files
+from dlio.io.ground import check_ground
 from dlio.io.sizes import counted, format_size
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.sampling.mixing import mixing_score
@@ -67,11 +68,12 @@ def report(
 
     Raises:
         ManifestError, CorruptRecordError, StorageError: the manifest or a table of samples cannot be read, or the file
-            not written. Damaged samples are part of the report.
+            not written, or anybody could replace it. Damaged samples are part of the report.
     """
     manifest, target = dataset if isinstance(dataset, Manifest) else load(dataset), Path(out)
     if target.is_dir():
         raise UsageError(f"{target} is a folder: give the file to write, such as {target / 'report.html'}")
+    check_ground(target.absolute().parent)
     with closing(PackedSamples(manifest)) as packed:
         facts = _facts(packed, survey(packed, samples, progress))
         first = [number for group in [*facts.equal[:_MOST_GROUPS], *facts.near[:_MOST_GROUPS]] for number in group[:4]]

@@ -19,6 +19,7 @@ from dlio.dataset.manifest import Manifest
 from dlio.dataset.remote import load
 from dlio.errors import DataError, UsageError
 from dlio.io import files
+from dlio.io.ground import check_ground
 from dlio.loaders.dataset import PackedSamples
 from dlio.look import classes
 from dlio.look.classes import evenly_spaced
@@ -119,11 +120,12 @@ def write(shown: Shown, folder: Path) -> Path | None:
     """Writes the image to a file named by its number, as it is stored; pixels become a PNG. None without an image.
 
     Raises:
-        StorageError: it cannot be written.
+        StorageError: it cannot be written, or anybody could replace it.
         DataError: the pixels make no image.
     """
     if shown.picture is None:
         return None
+    check_ground(folder)
     with files.storage_errors("create", folder):
         folder.mkdir(parents=True, exist_ok=True)
     encoded = isinstance(shown.picture, bytes)

@@ -25,7 +25,7 @@ from dlio.dataset.remote import fetch_manifest, load
 from dlio.errors import ManifestError, StorageError, UsageError
 from dlio.executors import Pool
 from dlio.io import files
-from dlio.io.ground import check_ground
+from dlio.io.ground import temporary_base
 from dlio.io.remote_files import RemoteFiles, check_writable
 from dlio.pack.listing.base import Source
 from dlio.pack.overwrite import check_same
@@ -104,8 +104,7 @@ def _begun(store: RemoteFiles) -> Manifest | None:
 def _pack(plan: PackPlan, url: str, done: dict[str, Shard], running: Running) -> Manifest:
     """Writes and sends the missing shards, then the manifest."""
     todo = running.begin(plan, done)
-    check_ground(Path(tempfile.gettempdir()))
-    with tempfile.TemporaryDirectory(prefix="dlio-pack-") as name:
+    with tempfile.TemporaryDirectory(prefix="dlio-pack-", dir=temporary_base()) as name:
         folder = Path(name)
         _check_room(folder, plan, todo, running.pool.workers)
         done |= write_missing(plan, todo, folder, running, url=url)

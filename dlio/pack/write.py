@@ -18,7 +18,7 @@ from dlio.dataset.schema import Schema
 from dlio.errors import LauncherError
 from dlio.io import files
 from dlio.io.digesting_file import CACHED_BYTES, DigestingFile
-from dlio.io.ground import check_ground
+from dlio.io.ground import temporary_base
 from dlio.io.remote_files import RemoteFiles
 from dlio.locking.owner import Owner, node_id
 from dlio.pack.listing.base import Listing, Source
@@ -151,7 +151,7 @@ def _new_folder(task: WriteTask) -> Path:
     if task.url:  # another machine does not have `out`
         around = task.out
         if not around.is_dir():
-            check_ground(around := Path(tempfile.gettempdir()))
+            around = temporary_base()
         return Path(tempfile.mkdtemp(prefix=f"dlio-{task.name}.", dir=around))
     aside = task.out / ASIDE / f"{task.name}.{Owner.current()}"
     with files.storage_errors("create", aside):

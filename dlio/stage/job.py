@@ -119,8 +119,3 @@ class Outcome:
 def whole_copy(job: Job) -> str:
     """Returns the name of the copy of a whole data set."""
     return job.manifest.content_id
-
-
-def all_files(manifest: Manifest) -> list[File]:
-    """Returns the files of all shards, in order."""
-    return [file for shard in manifest.shards for file in shard.files]

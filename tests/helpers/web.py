@@ -20,6 +20,7 @@ class WebServer(http.server.ThreadingHTTPServer):
         failing: how many of the next requests are answered with 503.
         answers_ranges: whether a Range header is heeded.
         delay: seconds before each answer.
+        headers: sent with each answer that has content.
     """
 
     def __init__(self, folder: Path, delay: float = 0) -> None:
@@ -28,6 +29,7 @@ class WebServer(http.server.ThreadingHTTPServer):
         self.ranges: list[tuple[str, str | None]] = []
         self.failing, self.delay = 0, delay
         self.answers_ranges = True
+        self.headers: dict[str, str] = {}
         self.url = f"http://127.0.0.1:{self.server_port}"
 
 
@@ -47,11 +49,14 @@ class Request(http.server.BaseHTTPRequestHandler):
         except OSError:
             self.send_error(404)
             return
+        whole = len(data)
+        self.send_response(206 if span and self.server.answers_ranges else 200)
         if span and self.server.answers_ranges:
             first, last = map(int, span.removeprefix("bytes=").split("-"))
             data = data[first : last + 1]
-        self.send_response(206 if span and self.server.answers_ranges else 200)
-        self.send_header("Content-Length", str(len(data)))
+            self.send_header("Content-Range", f"bytes {first}-{first + len(data) - 1}/{whole}")
+        for header in {"Content-Length": str(len(data)), **self.server.headers}.items():
+            self.send_header(*header)
         self.end_headers()
         self.wfile.write(data)
 

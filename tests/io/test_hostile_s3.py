@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from dlio.errors import StorageError
-from dlio.io import answers
+from dlio.io.answers import listings
 from dlio.io.remote_files import RemoteFiles
 
 s3fs = pytest.importorskip("s3fs")
@@ -88,7 +88,7 @@ LISTINGS = {
 
 
 def listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "MOST_LISTED", 50)
+    monkeypatch.setattr(listings, "MOST_LISTED", 50)
     RemoteFiles("s3://bucket/in", is_alone=True).files_below("")
 
 

@@ -18,9 +18,9 @@ import pytest
 import dlio
 from dlio.cluster.liveness import LOST_WRITER_SECONDS
 from dlio.dataset.manifest import NAME, Manifest
+from dlio.dataset.shard import files_of
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
-from dlio.stage.job import all_files
 from dlio.stage.run import run
 from tests.helpers.forked import Forked, run_until, wait_for
 from tests.helpers.rounds import ROUNDS
@@ -124,7 +124,7 @@ def test_a_terminated_command_gives_its_work_back(tmp_path: Path, slow_source: C
     folder = tmp_path / "local" / "dlio" / source.content_id
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
         live = LiveFolder(StagedFolder(tmp_path / "local", source.content_id))
-        while live.present_bytes(all_files(source)) < 8 * MiB:
+        while live.present_bytes(files_of(source.shards)) < 8 * MiB:
             time.sleep(0.01)
         running.terminate()
         assert running.wait() == 130

@@ -8,10 +8,10 @@ import pytest
 
 import dlio
 from dlio.dataset.manifest import NAME, File
+from dlio.dataset.shard import files_of
 from dlio.errors import StorageError
 from dlio.io.open_folder import OpenFolder
 from dlio.stage.copies.folder import StagedFolder
-from dlio.stage.job import all_files
 from tests.helpers.staging import folder_of, node, write_dataset
 
 
@@ -36,7 +36,7 @@ def test_a_folder_that_is_not_there_lacks_all(tmp_path: Path) -> None:
 def test_a_copy_holds_its_files_whatever_else_lies_there(below: str, tmp_path: Path) -> None:
     manifest = write_dataset(tmp_path / "source", [1, 2, 3], stem=f"{below}shard")
     folder = folder_of(dlio.stage(manifest, tmp_path / "local", topology=node(0, 1)))
-    wanted = all_files(manifest)
+    wanted = files_of(manifest.shards)
     assert folder.holds(wanted) and folder.holds(wanted[1:])
     moved = folder.path / wanted[0].name
     moved.rename(moved.with_name("other"))  # as many names as before
@@ -60,4 +60,4 @@ def test_a_copy_whose_removal_stops_is_not_taken_for_complete(tmp_path: Path, mo
     monkeypatch.setattr(OpenFolder, "unlink", refuse)
     with pytest.raises(StorageError, match="cannot remove"):
         folder.remove()
-    assert not folder.holds(all_files(manifest)) and folder.marker.exists()
+    assert not folder.holds(files_of(manifest.shards)) and folder.marker.exists()

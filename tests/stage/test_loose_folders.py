@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,9 @@ import dlio
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError
 from dlio.io.ground import loose_folders
+from dlio.look.mounting import Way
+from dlio.look.report import report
+from dlio.look.show import show, write
 from dlio.pack.index import index
 from dlio.stage.client.resolve import resolve
 from tests.helpers.images import make_image_folder
@@ -59,7 +63,7 @@ def test_a_dest_whose_parent_anybody_may_swap_is_refused(
     assert f"{dest} is ignored: anybody could replace what is staged there (chmod +t {loose} makes" in caplog.text
 
 
-@pytest.mark.parametrize("verb", ["pack", "convert", "split", "merge", "index"])
+@pytest.mark.parametrize("verb", ["pack", "convert", "split", "merge", "index", "report", "show"])
 def test_an_out_whose_parent_anybody_may_swap_is_refused(tmp_path: Path, loose: Path, verb: str) -> None:
     for name, count in (("photos", 2), ("more", 3)):
         make_image_folder(tmp_path / name, {"cat": count})
@@ -75,10 +79,29 @@ def test_an_out_whose_parent_anybody_may_swap_is_refused(tmp_path: Path, loose: 
         "split": lambda: dlio.split(packed, out, fractions=[0.5, 0.5]),
         "merge": lambda: dlio.merge([packed, other], out),
         "index": lambda: index(out, format="webdataset"),
+        "report": lambda: report(packed, out / "report.html"),
+        "show": lambda: [write(shown, out) for shown in show(packed)],
     }
     with pytest.raises(StorageError, match=REFUSED):
         verbs[verb]()
     assert list(out.iterdir()) == []
+
+
+@pytest.mark.parametrize("verb", ["pack", "mount"])
+def test_temporary_folders_are_not_made_where_anybody_may_swap_them(
+    tmp_path: Path, loose: Path, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_image_folder(tmp_path / "photos", {"cat": 2})
+    packed = dlio.pack(tmp_path / "photos", tmp_path / "packed", format="tfrecord", engine="serial")
+    shard = (packed.root / packed.shards[0].files[0].name).rename(tmp_path / "shard.tfrecord")
+    verbs: dict[str, Callable[[], object]] = {
+        "pack": lambda: dlio.pack(shard, tmp_path / "out", engine="serial"),
+        "mount": lambda: Way("squashfuse").run([shard], tmp_path / "mounted", ["true"]),
+    }
+    monkeypatch.setattr(tempfile, "tempdir", str(loose))
+    with pytest.raises(StorageError, match=f"anybody could replace what is written to {loose}, whose mode is 777"):
+        verbs[verb]()
+    assert list(loose.iterdir()) == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")

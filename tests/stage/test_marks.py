@@ -13,6 +13,7 @@ import pytest
 
 import dlio
 from dlio.dataset.manifest import NAME, Manifest
+from dlio.dataset.shard import files_of
 from dlio.errors import ManifestError, StorageError
 from dlio.io import world
 from dlio.io.open_folder import OpenFolder
@@ -26,7 +27,6 @@ from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.ownership import is_safe
 from dlio.stage.engine.complete import residue_removed, take_over
-from dlio.stage.job import all_files
 from dlio.stage.run import run
 from dlio.stage.upkeep.as_owner import switch_user
 from dlio.stage.upkeep.repair import manifest_at_rest
@@ -76,12 +76,12 @@ def test_only_the_unfinished_files_of_the_dead_are_taken_over(tmp_path: Path) ->
 @pytest.mark.parametrize("marker", ["missing", "another's"])
 def test_a_copy_without_its_own_marker_is_not_complete(marker: str, dataset: Manifest, tmp_path: Path) -> None:
     folder = folder_of(dlio.stage(dataset, tmp_path / "local"))
-    assert folder.holds(all_files(dataset))
+    assert folder.holds(files_of(dataset.shards))
     if marker == "missing":
         folder.marker.unlink()
     else:
         folder.marker.write_text(json.dumps({"copy": COPY, "source": "/data"}))
-    assert not folder.holds(all_files(dataset)) and (folder.path / NAME).exists()
+    assert not folder.holds(files_of(dataset.shards)) and (folder.path / NAME).exists()
 
 
 def test_a_jobs_lease_outlives_the_process_that_took_it(tmp_path: Path, job_7: None) -> None:
@@ -169,7 +169,7 @@ def test_a_full_disk_takes_a_copy_only_while_that_was_never_complete(
         assert mine
         with pytest.raises(StorageError), residue_removed(folder, mine):
             raise StorageError(number, "it fails")
-    assert complete.holds(all_files(dataset))
+    assert complete.holds(files_of(dataset.shards))
     assert begun.path.exists() == (number == errno.EIO)
 
 

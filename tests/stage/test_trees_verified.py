@@ -14,7 +14,11 @@ import dlio
 from dlio.cli import main
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import ManifestError
+from dlio.io import world
 from dlio.loaders.torch import PackedDataset
+from dlio.stage.copies.learned import Learned
+from dlio.stage.job import Listeners
+from dlio.stage.run import run
 from tests.helpers.trees import make_tree, snapshot
 
 
@@ -88,3 +92,45 @@ def test_a_copied_folder_is_no_data_set(tree: Path, tmp_path: Path) -> None:
     staged = dlio.stage(tree, tmp_path / "local")
     with pytest.raises(ManifestError, match="is the copy of a file or folder, and holds no samples"):
         PackedDataset(staged.path)
+
+
+@pytest.mark.parametrize("since", ["nothing", "a boot", "bytes of another node", "a lost line"])
+def test_a_file_that_was_cut_off_is_read_again_only_if_it_may_be_another(tmp_path: Path, since: str) -> None:
+    """Its digest is not known before: what is here counts if it is surely what was read from the source."""
+    (tmp_path / "env.sqsh").write_bytes(content := os.urandom(9 << 20))
+    seen = 0
+
+    def interrupt(num_bytes: int) -> None:
+        nonlocal seen
+        seen += num_bytes
+        if seen > 5 << 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "env.sqsh", tmp_path / "local", strategy="replicate", listeners=Listeners(report=interrupt))
+    [journal] = (tmp_path / "local").rglob("digests")
+    text = journal.read_text()
+    changed = {
+        "nothing": text,
+        "a boot": text.replace(world.boot_id(), "earlier"),
+        "bytes of another node": f'{text}["env.sqsh", "", true]\n',
+        "a lost line": text.replace(world.boot_id(), ""),
+    }
+    journal.write_text(changed[since])
+    staged, summary = run(tmp_path / "env.sqsh", tmp_path / "local", strategy="replicate")
+    assert staged.path.read_bytes() == content
+    assert (summary.source_bytes < len(content) - (3 << 20)) == (since == "nothing")
+
+
+def test_bytes_of_another_node_are_noted_before_they_are_written(tmp_path: Path) -> None:
+    (tmp_path / ".dlio").mkdir()
+    first = Learned(tmp_path)
+    for name in ("x", "y"):
+        first.begins(name)
+    first.receives("x")
+    later = Learned(tmp_path)  # of the process that goes on after a kill
+    assert (later.is_as_read("x"), later.is_as_read("y"), later.is_as_read("z")) == (False, True, False)
+    later.begins("x")
+    assert Learned(tmp_path).is_as_read("x")
+    first.close()
+    later.close()

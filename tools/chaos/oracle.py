@@ -11,13 +11,13 @@ from pathlib import Path
 
 import dlio.cli
 from dlio.dataset.manifest import NAME, Manifest
+from dlio.dataset.shard import files_of
 from dlio.errors import StorageError
 from dlio.io.files import digest_file
 from dlio.stage.copies.base_folder import LEASES, OWN
 from dlio.stage.copies.blocks import Blocks
 from dlio.stage.copies.folder import CONTROL
 from dlio.stage.copies.live_folder import LiveFolder
-from dlio.stage.job import all_files
 from tools.chaos.process import Process
 from tools.chaos.violation import Violation
 
@@ -117,7 +117,7 @@ def check_whole(folder: Path, manifest: Manifest) -> None:
 
 def check_blocks(live: LiveFolder, manifest: Manifest) -> None:
     """Raises Violation where a block of an unfinished file is marked as present, and is not as in the source."""
-    for file in all_files(manifest):
+    for file in files_of(manifest.shards):
         with suppress(FileNotFoundError, StorageError), live.unfinished(file).open("rb") as unfinished:
             missing = Blocks.open(live.blocks(file), file.num_bytes).missing(0, file.num_bytes)  # before the data
             found, expected = unfinished.read(), (manifest.root / file.name).read_bytes()

@@ -99,13 +99,18 @@ class Causes:
         """Returns whether anything has happened whose kind ends so."""
         return any(trouble.kind.endswith(endings) for trouble in self.troubles)
 
-    def excuses(self, read: Read, before: Sequence[Read]) -> bool:
-        """Returns whether there is a cause to read again what others, or the same node, have read before."""
+    def excuses(self, read: Read, before: Sequence[Read], keeper: int | None = None) -> bool:
+        """Returns whether there is a cause to read again what others, or the same node, have read before.
+
+        Args:
+            read, before: this one, and those before it.
+            keeper: the only node that keeps what is read; None if it is not one.
+        """
         if any(self._is_unsettled(each.at) for each in (read, *before)):  # another node may have read than others ask
             return True
         if self._has_come_after(read, before):
             return True
-        nodes = {read.node, *(each.node for each in before)}
+        nodes = {read.node, *(each.node for each in before)} | ({keeper} if keeper is not None else set())
         return any(self._is_cause(trouble, read.at, nodes) for trouble in self.troubles)
 
     def _is_unsettled(self, at: int) -> bool:

@@ -188,16 +188,17 @@ class Oracle:
         self._scheduler.note("finished", copy.name)
         self._check_lease(copy)
 
-    def check_reads(self, *, is_shared: bool = True) -> None:
+    def check_reads(self, *, is_shared: bool = True, keepers: Mapping[str, int] | None = None) -> None:
         """Checks that nothing was read from the source again without a cause.
 
         Args:
             is_shared: whether nodes pass files to each other, or each reads the source for itself.
+            keepers: the only node that keeps each file, by the file's name; None if all keep them.
         """
         for (name, block), reads in sorted(self._source.reads.items()):
             for number, read in enumerate(reads):
                 before = [each for each in reads[:number] if is_shared or each.node == read.node]
-                if before and not self.causes.excuses(read, before):
+                if before and not self.causes.excuses(read, before, keepers[name] if keepers else None):
                     self.broken(
                         "read-once",
                         f"node {read.node} read block {block} of {name} at {read.at / S:.6f} s without a cause; "

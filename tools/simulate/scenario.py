@@ -224,10 +224,14 @@ def _check(cluster: Cluster, kind: Kind, actors: Sequence[Actor], faults: Sequen
     reads_again = any(isinstance(actor.work, Loading) and actor.work.again_at for actor in actors)
     if not (reads_again or _SLOWING & {fault.kind for fault in faults}):
         oracle.check_pace(max(actor.done_at for actor in actors))
+    owners = assign_first(cluster.size.files, cluster.size.nodes)
+    if kind.strategy == "partition":
+        oracle.check_reads(keepers=dict(zip(cluster.data.contents, owners, strict=True)))
+        return
     is_shared = kind != Kind("stage", "replicate")
     oracle.check_reads(is_shared=is_shared)
-    if is_shared and kind.strategy != "partition":
+    if is_shared:
         shares = [0] * cluster.size.nodes
-        for node, size in zip(assign_first(cluster.size.files, cluster.size.nodes), cluster.size.files, strict=True):
+        for node, size in zip(owners, cluster.size.files, strict=True):
             shares[node] += size
         cluster.watching.check_shares(shares)

@@ -62,8 +62,8 @@ class Records:
         return kept[1][place]
 
     def _read(self, number: int, index: int) -> Group:
-        offset, num_bytes, num_records = self._index.chunks[number].tolist()
-        group = read_group(self._file, offset, index)
+        offset, num_bytes, num_records, end = self._index.chunks[number].tolist()
+        group = read_group(self._file, offset, index, end)
         if (len(group.values), len(group)) != (num_bytes, num_records):
             problem = f"a chunk of {len(group)} records and {len(group.values)} bytes"
             problem += f", expected {num_records} and {num_bytes}: restore the file"

@@ -14,7 +14,7 @@ import xxhash
 
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
 from dlio.errors import SourceError, StorageError
-from dlio.io.answers import Entry
+from dlio.io.answers.listings import Entry
 from dlio.io.remote_files import RemoteFiles
 from dlio.pack import pace
 from dlio.pack.listing.base import Listing, Refused, rows

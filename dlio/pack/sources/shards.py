@@ -27,6 +27,7 @@ from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, DlioError, SourceError, UsageError
 from dlio.formats.layouts.text_index import HIDDEN, index_paths
 from dlio.io.files import storage_errors
+from dlio.io.ground import temporary_base
 from dlio.pack import pace
 from dlio.pack.listing.base import Listing
 from dlio.pack.listing.image_files import file_state
@@ -125,7 +126,7 @@ class Shards:
         schema = Schema.of(json.loads(self.schema)) if self.schema else None
         options = {"match": self.match or None, "schema": schema, "label_offset": self.label_offset}
         entries = self._entries()
-        with tempfile.TemporaryDirectory(prefix="dlio-shards-") as name:
+        with tempfile.TemporaryDirectory(prefix="dlio-shards-", dir=temporary_base()) as name:
             try:
                 for entry in entries:
                     Path(name, entry.name).symlink_to(entry)

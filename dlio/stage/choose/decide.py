@@ -9,6 +9,7 @@ from pathlib import Path
 from dlio.cluster.topology import Topology
 from dlio.dataset.location import TREE
 from dlio.dataset.manifest import Manifest
+from dlio.dataset.shard import files_of
 from dlio.errors import StorageError, UsageError
 from dlio.io.filesystems import filesystem_of, memory_left
 from dlio.locking.owner import node_id
@@ -16,7 +17,7 @@ from dlio.stage.choose.auto import already_there, choose, choose_shared
 from dlio.stage.choose.measured import applied
 from dlio.stage.copies.node_cache import room
 from dlio.stage.copies.ownership import folder_for_us
-from dlio.stage.job import Job, all_files
+from dlio.stage.job import Job
 from dlio.stage.meeting import mpi
 from dlio.stage.planning.cost import Cost, Machine, Volume
 from dlio.stage.strategies import Needs, load, names_for, needs_of
@@ -68,7 +69,7 @@ def decide(manifest: Manifest, dest: Path, topology: Topology, epochs: int = 0, 
         UsageError: `machine_file` describes no machine.
         StorageError: it does not fit, or only in parts on which the nodes cannot agree.
     """
-    whole = folder_for_us(dest, manifest.content_id, all_files(manifest)).has_manifest()
+    whole = folder_for_us(dest, manifest.content_id, files_of(manifest.shards)).has_manifest()
     if whole and not mpi.can_agree(topology):
         return already_there(topology.num_nodes or 1)
     volume, machine = Volume.of(manifest), machine_of(manifest, dest, topology, machine_file)
@@ -92,7 +93,7 @@ def decide(manifest: Manifest, dest: Path, topology: Topology, epochs: int = 0, 
 def machine_of(manifest: Manifest, dest: Path, topology: Topology, machine_file: str = "") -> Machine:
     """Returns the machine as this node sees it, with the rates of `machine_file`, or those measured if it is ""."""
     system = filesystem_of(dest)
-    free = room(folder_for_us(dest, manifest.content_id, all_files(manifest)))
+    free = room(folder_for_us(dest, manifest.content_id, files_of(manifest.shards)))
     if system.in_memory:
         free = min(free, int(memory_left() * _MEMORY_SHARE))
     seen = Machine(topology.num_nodes or 1, free, mpi.can_agree(topology))

@@ -11,13 +11,14 @@ from typing import Any
 
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
+from dlio.dataset.shard import files_of
 from dlio.errors import StorageError
 from dlio.io.filesystems import filesystem_of
 from dlio.io.sizes import format_size
 from dlio.stage.choose.decide import check_job, decide, machine_of
 from dlio.stage.choose.destination import with_dest
 from dlio.stage.copies.ownership import folder_for_us
-from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options, all_files
+from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options
 from dlio.stage.planning.cost import Cost, Machine, Volume, pays_after_epochs
 from dlio.stage.planning.striping import layouts_text
 from dlio.stage.strategies import AUTO, LayingOut, cost_of, load
@@ -79,7 +80,7 @@ def preview(
         room = f"{job.dest} has room for {machine.free_bytes:,} bytes, {decision.bytes_per_node:,} are needed"
         raise StorageError(errno.ENOSPC, f"{room} by {decision.strategy}: free some space or choose another folder")
     chosen = load(decision.strategy)
-    folder = folder_for_us(job.dest, chosen.copy_name(job), all_files(job.manifest))
+    folder = folder_for_us(job.dest, chosen.copy_name(job), files_of(job.manifest.shards))
     pays_after = pays_after_epochs(decision.seconds, job.manifest.num_bytes, machine)
     return Preview(
         decision,

@@ -13,6 +13,7 @@ from pathlib import Path
 from dlio.cached import cached_property
 from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.dataset.sample_table import SUFFIX
+from dlio.dataset.shard import files_of
 from dlio.errors import DlioError, LauncherError, StorageError
 from dlio.io import world
 from dlio.io.arrivals import Arrival
@@ -118,7 +119,7 @@ class LiveFilling:
     @cached_property
     def _files(self) -> dict[str, tuple[int, File]]:
         """The files of the data set by name, each with its number."""
-        files = (file for shard in self.manifest.shards for file in shard.files)
+        files = files_of(self.manifest.shards)
         return {file.name: (number, file) for number, file in enumerate(files)}
 
     def prepare(self, names: Sequence[str]) -> Collection[str]:

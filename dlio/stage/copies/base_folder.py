@@ -11,6 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from dlio.dataset.manifest import NAME, Manifest
+from dlio.dataset.shard import files_of
 from dlio.errors import ManifestError
 from dlio.io import files
 from dlio.io.ground import is_loose
@@ -138,7 +139,7 @@ def check_names(manifest: Manifest) -> None:
     Raises:
         ManifestError: a file is named like the manifest, lies in dlio's own folder or too deep, or is listed twice.
     """
-    names = [file.name for shard in manifest.shards for file in shard.files]
+    names = [file.name for file in files_of(manifest.shards)]
     reserved = [name for name in names if name == NAME or (CONTROL in name and name.partition("/")[0] == CONTROL)]
     if reserved or len(set(names)) < len(names):
         name = reserved[0] if reserved else Counter(names).most_common(1)[0][0]

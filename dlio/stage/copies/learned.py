@@ -5,6 +5,10 @@ the file gets its name. So a process that goes on with the copy of a killed one 
 the manifest of a copy can be made again if it is damaged. The line of a file that may have bytes from another node
 ends with `true`: they are compared before the copy is published (dlio/stage/meeting/agreeing.py). The lines of a group
 of small files are written together, and its digest is over theirs (dlio/dataset/tree.py).
+
+A file that comes in parts has a line before its digest is known: `["env/x", "", "<boot id>"]` once it is made, and
+`["env/x", "", true]` before bytes of another node are written. So a later process of this boot that goes on with it
+knows that all bytes are as they were read from the source. After a loss of power nobody knows that.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from pathlib import Path
 
 from dlio.dataset.json_lines import dense
 from dlio.dataset.manifest import File, Manifest
+from dlio.dataset.shard import files_of
 from dlio.dataset.tree import group_digest
 from dlio.errors import DigestError, DlioError, StorageError
 from dlio.io import files, limits, world
@@ -40,7 +45,7 @@ class Learned:
         self._copy, self._path, self._groups = copy, copy / CONTROL / _NAME, groups or {}
         self._lock = world.lock()
         self._found: dict[str, str] = {}
-        self._received = set[str]()
+        self._received, self._begun = set[str](), dict[str, str]()
         self._is_loaded = False
         self._file: FileIO | None = None
 
@@ -55,18 +60,37 @@ class Learned:
         self._is_loaded = True
         with suppress(DlioError):
             published = Manifest.load(self._copy)
-            self._found.update((file.name, file.digest) for shard in published.shards for file in shard.files)
+            self._found.update((file.name, file.digest) for file in files_of(published.shards))
             return self._found
         with suppress(FileNotFoundError), files.storage_errors("read", self._path):
             if self._path.exists():
-                self._found, self._received = _parsed(files.read_regular(self._path, limits.manifest_bytes()))
+                self._found, self._received, self._begun = _parsed(
+                    files.read_regular(self._path, limits.manifest_bytes())
+                )
         return self._found
 
     def receives(self, name: str) -> None:
         """Notes that a file that gets its name later may have bytes from another node."""
         with self._lock:
             self._load()
-            self._received.add(name)
+            if name not in self._received:
+                self._received.add(name)
+                if name not in self._groups:
+                    self._append(dense([name, "", True]) + b"\n")
+
+    def begins(self, name: str) -> None:
+        """Notes that an empty file was made, whose parts come one by one; raises StorageError."""
+        with self._lock:
+            self._load()
+            self._received.discard(name)
+            self._begun[name] = world.boot_id()
+            self._append(dense([name, "", self._begun[name]]) + b"\n")
+
+    def is_as_read(self, name: str) -> bool:
+        """Returns whether all that is here of an unfinished file is surely as it was read from the source."""
+        with self._lock:
+            self._load()
+            return self._begun.get(name) == world.boot_id() and name not in self._received
 
     def was_received(self, name: str) -> bool:
         """Returns whether a file may have bytes from another node; raises StorageError."""
@@ -122,15 +146,19 @@ class Learned:
     def _note(self, name: str, digests: Sequence[str]) -> None:
         names, more = self.names_of(name), [True] if name in self._received else []
         lines = b"".join(dense([*line, *more]) + b"\n" for line in zip(names, digests, strict=True))
-        with self._lock, files.storage_errors("write", self._path):
+        with self._lock:
+            self._append(lines)
+            self._found.update(zip(names, digests, strict=True))
+            if name in self._groups:
+                self._found.pop(name, None)  # of an earlier try
+
+    def _append(self, lines: bytes) -> None:
+        with files.storage_errors("write", self._path):
             if self._file is None:
                 self._file = open(self._path, "ab", buffering=0, opener=_opener)  # noqa: SIM115  closed with this
                 self._file.write(b"\n")  # a line that a crash has cut off ends here
             if self._file.write(lines) != len(lines):
                 self._file.write(b"\n")  # a full disk: this line does not count, and the next one does
-            self._found.update(zip(names, digests, strict=True))
-            if name in self._groups:
-                self._found.pop(name, None)  # of an earlier try
 
     def forget(self) -> None:
         """Removes all digests, so that every file of the copy is copied again."""
@@ -148,7 +176,7 @@ class Learned:
         Raises:
             StorageError: one is not known.
         """
-        if all(file.digest for shard in manifest.shards for file in shard.files):
+        if all(file.digest for file in files_of(manifest.shards)):
             return manifest
         found = self.load()
         shards = [
@@ -159,7 +187,7 @@ class Learned:
             )
             for shard in manifest.shards
         ]
-        if lacking := [file.name for shard in shards for file in shard.files if not file.digest]:
+        if lacking := [file.name for file in files_of(shards) if not file.digest]:
             raise StorageError(
                 f"{self._path} has no digest of {lacking[0]!r}, though it was copied: run dlio clean, then stage again"
             )
@@ -170,13 +198,17 @@ def _opener(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
-def _parsed(data: bytes) -> tuple[dict[str, str], set[str]]:
-    """Returns the digests of all lines that are whole, and the names of the files that were received."""
-    found, received = dict[str, str](), set[str]()
+def _parsed(data: bytes) -> tuple[dict[str, str], set[str], dict[str, str]]:
+    """Returns what all whole lines say: digests, which files were received, and in which boot others were begun."""
+    found, received, begun = dict[str, str](), set[str](), dict[str, str]()
     for line in data.split(b"\n")[:-1]:
         with suppress(ValueError, TypeError, RecursionError):
             name, digest, *more = json.loads(line)
-            if isinstance(name, str) and isinstance(digest, str) and digest.startswith(f"{files.DEFAULT_DIGEST}:"):
+            if not (isinstance(name, str) and isinstance(digest, str)):
+                continue
+            (received.add if more == [True] else received.discard)(name)
+            if digest.startswith(f"{files.DEFAULT_DIGEST}:"):
                 found[name] = digest
-                (received.add if more else received.discard)(name)
-    return found, received
+            elif more and isinstance(more[0], str):
+                begun[name] = more[0]
+    return found, received, begun

@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from dlio.dataset.shard import files_of
 from dlio.errors import DlioError, MissingError, StorageError
 from dlio.io import files, limits, world
 from dlio.io.filesystems import filesystem_of
@@ -95,7 +96,7 @@ def _with_room(task: Task, plan: Plan, folder: StagedFolder) -> Plan:
     """Returns the plan with the bytes that this node may keep, after making room for what is missing of them."""
     wanted = sum(file.num_bytes for file in plan.wanted)
     most = wanted if task.cache_bytes is None else task.cache_bytes
-    here = LiveFolder(folder).present_bytes([file for shard in plan.manifest.shards for file in shard.files])
+    here = LiveFolder(folder).present_bytes(files_of(plan.manifest.shards))
     try:
         make_room(folder, min(wanted, most) - here, len(plan.wanted))
     except StorageError as error:

@@ -31,6 +31,7 @@ class Fill:
     Attributes:
         settled: an event that is set when the store is complete, and if `is_hurried` also when a file has failed.
         failure: the first error of a file.
+        latest: when the latest piece came; 0 if none has.
 
     Args:
         store: the files.
@@ -69,7 +70,7 @@ class Fill:
         self.failure: BaseException | None = None
         self.settled = world.event()
         self._finishing, self._origins = set[int](), dict[int, Origin]()
-        self._progress, self._latest_progress = dict[int, float](), 0.0
+        self._progress, self.latest = dict[int, float](), 0.0
         self._buffers, self._threads = Buffers(), list[world.Thread]()
         self._stopped, self._ends_at = False, float("inf")
 
@@ -160,7 +161,7 @@ class Fill:
     def _check(self, number: int, asked: float) -> None:
         """Raises StorageError if it makes no sense to wait any longer."""
         failure = self._failures.checked(number, asked)
-        latest = self._progress.get(number, 0.0) if self._of(number).has_begun(number) else self._latest_progress
+        latest = self._progress.get(number, 0.0) if self._of(number).has_begun(number) else self.latest
         idle = world.monotonic() - max(asked, latest)
         if idle > GIVE_UP_SECONDS or self._stopped:
             why = failure.problem if failure else f"{self._source_name(number)} has not been read for {idle:.0f} s"
@@ -200,7 +201,7 @@ class Fill:
         else:
             with self._changed:
                 self._failures.mend(piece.number)
-                self._progress[piece.number] = self._latest_progress = world.monotonic()
+                self._progress[piece.number] = self.latest = world.monotonic()
                 self._origins[piece.number] = origin
                 self._of(piece.number).pace.note(piece.end - piece.begin, world.monotonic() - began)
             if self._store.is_finished(piece.number):

@@ -8,6 +8,7 @@ from contextlib import ExitStack, suppress
 from typing import Any
 
 from dlio.cluster.liveness import Heartbeats
+from dlio.dataset.shard import files_of
 from dlio.errors import StorageError
 from dlio.io import files, world
 from dlio.locking.claim_file import Claim, is_in_force
@@ -23,7 +24,7 @@ from dlio.stage.engine.relay import Relay
 from dlio.stage.engine.server import Server
 from dlio.stage.engine.store import Store
 from dlio.stage.engine.writing import Create
-from dlio.stage.job import Job, all_files
+from dlio.stage.job import Job
 from dlio.stage.meeting.agreeing import agree
 from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
 from dlio.stage.meeting.meeting import Meeting, Peer, shortened
@@ -140,7 +141,7 @@ class Node:
             )
         self._live.keep_manifest(self.plan.manifest)
         with files.storage_errors("create", self.folder.path):
-            for inner in dict.fromkeys(file.name.rpartition("/")[0] for file in all_files(self.plan.manifest)):
+            for inner in dict.fromkeys(file.name.rpartition("/")[0] for file in files_of(self.plan.manifest.shards)):
                 (self.folder.path / inner).mkdir(mode=0o700, parents=True, exist_ok=True)
         self._tell()
         if self._unix:  # before any block can take the disk's last room
@@ -156,8 +157,9 @@ class Node:
 
     def peer(self) -> Peer:
         """Returns this node's record for the other nodes, for `dlio stage --status` and for its bar."""
-        done, seconds = max(self.store.present_bytes, self._had), world.monotonic() - self._began
-        rate, is_complete = round(self.store.written_bytes / max(seconds, 1e-9)), self.store.is_complete
+        done, is_complete = max(self.store.present_bytes, self._had), self.store.is_complete
+        seconds = (self.fill.latest if is_complete else world.monotonic()) - self._began
+        rate = round(self.store.written_bytes / max(seconds, 1e-9))
         return Peer(
             self.plan.node, self.address, Owner.current(), is_complete and self._has_agreed, done, self.store.num_bytes,
             rate, shortened(self.fill.problem), self._had,

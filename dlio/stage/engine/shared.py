@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from dlio.dataset.shard import files_of
 from dlio.errors import StorageError
 from dlio.locking.claim import claimed
 from dlio.stage.copies.base_folder import check_names
@@ -19,7 +20,7 @@ from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.ownership import check_safe, choosing_again, folder_for_us, open_for_us
 from dlio.stage.engine.complete import fill
 from dlio.stage.engine.writing import Create
-from dlio.stage.job import Job, Outcome, all_files
+from dlio.stage.job import Job, Outcome
 from dlio.stage.planning import striping
 from dlio.stage.planning.plan import Plan
 from dlio.stage.planning.striping import Layout
@@ -42,9 +43,9 @@ def complete_shared(job: Job, strategy: Strategy) -> Outcome:
 def _complete(job: Job, strategy: Strategy) -> Outcome:
     """Returns as `complete_shared`; raises TakenError if another user has taken the folder."""
     check_names(job.manifest)
-    whole = folder_for_us(job.dest, strategy.copy_name(job), all_files(job.manifest))
+    whole = folder_for_us(job.dest, strategy.copy_name(job), files_of(job.manifest.shards))
     staged = replace(job.manifest, root=whole.path)
-    if whole.holds(all_files(job.manifest)):
+    if whole.holds(files_of(job.manifest.shards)):
         check_safe(whole)
         return Outcome(staged)
     open_for_us(whole)
@@ -60,7 +61,7 @@ def _complete(job: Job, strategy: Strategy) -> Outcome:
         if claim is not None:
             for share in range(nodes):
                 LiveFolder(replace(whole, share=f"{share}of{nodes}")).remove_unfinished()  # of killed nodes
-            whole.finish(job.manifest, [file.name for file in all_files(job.manifest)], job.access(None))
+            whole.finish(job.manifest, [file.name for file in files_of(job.manifest.shards)], job.access(None))
     check_safe(whole)
     return Outcome(staged, sum(each.source_bytes for each in done), sum(each.copied_bytes for each in done))
 

@@ -285,6 +285,8 @@ class Store:
     def _gone_on_with(self, number: int) -> Begun:
         file, path, aside = self.listed[number], self._path(number), self._files / CONTROL / CONTROL / str(number)
         blocks, is_new = writing.begin(Path(path), aside, self._bits(number), file, self._create)
-        if not (is_new or file.digest):
+        if is_new and not file.digest:
+            self.learned.begins(file.name)
+        elif not (file.digest or self.learned.is_as_read(file.name)):
             self.learned.receives(file.name)  # perhaps, by the process that began it
         return Begun(blocks, RunningDigest(path, blocks, self._algorithm(number), self._held), is_new)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlio.dataset.manifest import Manifest
+from dlio.dataset.shard import files_of
 
 Array = NDArray[np.float64]
 THREADS = 12  # by which a node reads; they hide some ms of each read
@@ -32,7 +33,7 @@ class Sizes:
         """Returns the sizes of a data set."""
         shards = np.array([shard.num_bytes for shard in manifest.shards], np.int64)
         num_files = np.array([sum(file.num_bytes > 0 for file in shard.files) for shard in manifest.shards], np.int64)
-        files = np.array([file.num_bytes for shard in manifest.shards for file in shard.files], np.int64)
+        files = np.array([file.num_bytes for file in files_of(manifest.shards)], np.int64)
         return cls(shards, num_files, files)
 
     @classmethod

@@ -9,6 +9,7 @@ from itertools import accumulate
 
 from dlio.cached import cached_property
 from dlio.dataset.manifest import File, Manifest
+from dlio.dataset.shard import files_of
 from dlio.dataset.tree import fetched, groups_of
 from dlio.stage.planning.placement import (
     assign_first,
@@ -98,7 +99,7 @@ class Plan:
     @property
     def wanted(self) -> list[File]:
         """The files that a staged copy holds."""
-        return [file for shard in self.manifest.shards_here for file in shard.files]
+        return files_of(self.manifest.shards_here)
 
     @property
     def needs_peers(self) -> bool:

@@ -14,9 +14,10 @@ from dataclasses import replace
 import numpy as np
 
 from dlio.dataset.manifest import File
+from dlio.dataset.shard import files_of
 from dlio.errors import StorageError
 from dlio.io.filesystems import filesystem_of
-from dlio.stage.job import Job, all_files, whole_copy
+from dlio.stage.job import Job, whole_copy
 from dlio.stage.planning import striping
 from dlio.stage.planning.cost import Cost, Machine, Volume
 from dlio.stage.planning.flows import THREADS, Flows, Sizes, flows_alone, totals
@@ -63,7 +64,7 @@ def layouts(job: Job) -> dict[str, Layout]:
     Raises:
         StorageError: stripes were asked for on a file system without them, or the targets cannot be listed.
     """
-    options, files = job.options, all_files(job.manifest)
+    options, files = job.options, files_of(job.manifest.shards)
     asked = options.stripe_count or options.stripe_size or options.pool or options.ost_per_rank
     if not striping.is_lustre(job.dest):
         system = filesystem_of(job.dest)

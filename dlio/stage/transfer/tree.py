@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -12,8 +13,9 @@ from pathlib import Path
 from dlio.dataset import tree
 from dlio.dataset.location import NAME, TREE_SUFFIX, folder_of, has_foreign_manifest, names_url
 from dlio.dataset.manifest import PARTIAL_NAME, File, Manifest
+from dlio.dataset.shard import files_of
 from dlio.dataset.tree import Entry
-from dlio.errors import ManifestError, UsageError
+from dlio.errors import ManifestError, StorageError, UsageError
 from dlio.io import files, limits
 from dlio.io.threads import Threads
 from dlio.stage.copies.access import PRIVATE, Access, FolderAccess, has_list
@@ -23,16 +25,19 @@ from dlio.stage.transfer.side_by_side import SideBySide
 from dlio.stage.transfer.source import MountedFolder, StagingSource, source_of
 
 _THREADS = 64  # each look at a file of a server is a round trip
+_NO_FILE = (errno.ENOENT, errno.EACCES)
 _AT_ONCE = 16  # files that a thread looks at in a row
 
 
 def anything(given: str | PathLike[str] | Manifest | StagingSource) -> StagingSource:
-    """Returns the source of a data set, or of any other file or folder, which is listed.
+    """Returns the source of a data set, or of any other file or folder, which is listed, or of a file at a URL.
 
     Raises:
-        DlioError: as `source_of`; for a folder without a data set as `TreeFolder`.
+        DlioError: as `source_of`; for a folder without a data set as `TreeFolder`, for a URL as `RemoteFile`.
     """
-    if isinstance(given, str | PathLike) and not names_url(given):
+    if isinstance(given, str | PathLike) and names_url(given):
+        return _at_url(os.fspath(given))
+    if isinstance(given, str | PathLike):
         path = _absolute(Path(given))
         with files.storage_errors("look at", path):
             if not (path / NAME).exists() and not _is_dataset(path):
@@ -47,6 +52,25 @@ def anything(given: str | PathLike[str] | Manifest | StagingSource) -> StagingSo
                 return TreeFolder(path)
             raise
     return source_of(given)
+
+
+def _at_url(url: str) -> StagingSource:
+    try:
+        return source_of(url)
+    except (ManifestError, StorageError) as error:  # some servers deny what is not there
+        reason = error.__cause__ if isinstance(error, ManifestError) else error
+        if getattr(reason, "errno", None) not in _NO_FILE or "/" not in url.partition("://")[2].rstrip("/"):
+            raise
+        from dlio.stage.transfer.remote import RemoteFile
+
+        try:
+            return RemoteFile(url)
+        except StorageError as another:
+            if another.errno not in _NO_FILE:
+                raise
+        if isinstance(error, ManifestError):
+            raise ManifestError(f"{error.text}, or of a file") from None
+        raise
 
 
 def _absolute(path: Path) -> Path:
@@ -75,7 +99,7 @@ def _is_dataset(path: Path) -> bool:
 def _lists(folder: Path, name: str) -> bool:
     """Returns whether a data set's manifest lists a file next to it; raises ManifestError, StorageError."""
     try:
-        return any(file.name == name for shard in Manifest.load(folder).shards for file in shard.files)
+        return any(file.name == name for file in files_of(Manifest.load(folder).shards))
     except ManifestError:
         if has_foreign_manifest(folder):
             return False

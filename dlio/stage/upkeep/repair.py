@@ -16,6 +16,7 @@ from pathlib import Path
 
 from dlio.dataset.location import TREE
 from dlio.dataset.manifest import NAME, File, Manifest
+from dlio.dataset.shard import files_of
 from dlio.dataset.tree import differing
 from dlio.errors import DlioError, ManifestError, StorageError, UsageError
 from dlio.io.filesystems import check_room
@@ -118,12 +119,8 @@ def _difference(folder: StagedFolder, found: Manifest) -> str:
         return ids
     facts = {"format": "format", "class_names": "class names", "num_samples": "number of samples", "schema": "schema"}
     other = [text for name, text in facts.items() if getattr(own, name) != getattr(found, name)]
-    changed = len(set(_files(own)) ^ set(_files(found)))
+    changed = len(set(files_of(own.shards)) ^ set(files_of(found.shards)))
     return ", ".join([ids, *(f"the {text} differs" for text in other), f"{changed} files are in only one of them"])
-
-
-def _files(manifest: Manifest) -> list[File]:
-    return [file for shard in manifest.shards for file in shard.files]
 
 
 def _as_staged(origin: StagingSource, folder: StagedFolder) -> Manifest:
@@ -136,11 +133,6 @@ def _as_staged(origin: StagingSource, folder: StagedFolder) -> Manifest:
     if name is None or name["node"] is None:
         return manifest
     return replace(partitioned(manifest, int(name["nodes"]), int(name["copies"])), node=int(name["node"]))
-
-
-def files_here(manifest: Manifest) -> list[File]:
-    """Returns the files that a copy holds."""
-    return [file for shard in manifest.shards_here for file in shard.files]
 
 
 def repair(folder: StagedFolder, manifest: Manifest, suspects: Collection[str], origin: StagingSource) -> Repair:
@@ -158,7 +150,7 @@ def repair(folder: StagedFolder, manifest: Manifest, suspects: Collection[str], 
             file system refused.
     """
     with _changing(folder) as (held, claim), CopyAtRest(held.path) as copy:
-        wanted = [file for file in files_here(manifest) if file.name in suspects]
+        wanted = [file for file in files_of(manifest.shards_here) if file.name in suspects]
         damaged = [file for file in wanted if copy.damage(file)]
         take_over(held, str(origin), claim)
         failed = {file.name: why for file in damaged if (why := _copy_again(origin, copy, held, file))}

@@ -21,6 +21,7 @@ from typing import Any
 
 from dlio.dataset.location import TREE
 from dlio.dataset.manifest import NAME, Manifest
+from dlio.dataset.shard import files_of
 from dlio.dataset.tree import added, differing, num_files
 from dlio.errors import DlioError, StorageError
 from dlio.io import files
@@ -30,7 +31,7 @@ from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.locations import folders_with_copies
 from dlio.stage.copies.node_cache import copies
 from dlio.stage.upkeep.as_owner import DEADLINE_SECONDS, Patience, as_owner, in_time
-from dlio.stage.upkeep.repair import files_here, manifest_at_rest, manifest_of, origin_of, repair
+from dlio.stage.upkeep.repair import manifest_at_rest, manifest_of, origin_of, repair
 
 _LEAST_RATE = 4 << 20  # bytes per second, one block: a disk that others use gives more
 _PASSES = 4  # a repair reads a file, its source, writes it, and reads it again
@@ -199,7 +200,7 @@ def _look(folder: StagedFolder, mend: bool, source: str | None, max_rate: int | 
 
 def _checked(copy: CopyAtRest, manifest: Manifest, damaged: dict[str, str], pace: RateLimit) -> Scrubbed:
     """Returns the findings in a copy's files, added to what is known to be damaged."""
-    wanted, more = files_here(manifest), list[str]()
+    wanted, more = files_of(manifest.shards_here), list[str]()
     damaged |= {file.name: problem for file in wanted if (problem := copy.damage(file, pace))}
     if not any(file.name in damaged for file in wanted[:1]):  # the list of a copied file or folder
         damaged = dict(differing(manifest, copy.path)) | damaged

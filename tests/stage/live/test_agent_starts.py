@@ -20,6 +20,7 @@ import pytest
 
 import dlio
 from dlio.dataset.manifest import NAME, Manifest
+from dlio.dataset.shard import files_of
 from dlio.errors import StorageError
 from dlio.io.world import start_time
 from dlio.locking import claim_file
@@ -34,7 +35,7 @@ from dlio.stage.copies.base_folder import open_up
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import AgentRecord, LiveFolder, end_agents
 from dlio.stage.engine import __main__ as agent_main
-from dlio.stage.job import NO_OPTIONS, all_files
+from dlio.stage.job import NO_OPTIONS
 from dlio.stage.protocol.wire import Origin
 from dlio.stage.run import run
 from dlio.stage.upkeep.clean import clean
@@ -152,9 +153,9 @@ def test_a_plain_stage_goes_on_when_the_one_it_waits_for_is_killed(
     killed = Forked(lambda: dlio.stage(source, dest, strategy="replicate"))
     folder = task(source.root, dest).prepared()[2]
     live = LiveFolder(folder)
-    eventually(lambda: live.present_bytes(all_files(source)) > 10 * MiB)
+    eventually(lambda: live.present_bytes(files_of(source.shards)) > 10 * MiB)
     killed.kill()
-    present = live.present_bytes(all_files(source))
+    present = live.present_bytes(files_of(source.shards))
     staged, summary = run(source.root, dest)
     assert_staged(staged, source)
     assert summary.source_bytes <= source.num_bytes - present

@@ -16,8 +16,11 @@ from dlio.dataset.manifest import Manifest
 from dlio.dataset.pool import ShardPool
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError
+from dlio.formats.payloads import example
+from dlio.pack.index import index
 from dlio.stage.client.arriving import Wanted, open_arriving
 from dlio.stage.copies.blocks import Blocks
+from tests.formats.test_array_record import package_writes
 from tests.loaders.packing import pack_samples
 
 SCHEMA = Schema.of({"image": "bytes", "label": "int64"}, ("a", "b"), 0)
@@ -152,3 +155,19 @@ def test_a_shard_without_checksums_is_read_when_it_is_whole(packed, tmp_path, st
     assert pool.read(0).fields["label"] == 0
     assert folder.num_brought == 0 and (folder.root / packed.shards[0].files[0].name).exists()
     pool.close()
+
+
+def test_groups_of_array_record_arrive_and_wrong_ones_are_brought_again(tmp_path, stack):
+    pytest.importorskip("array_record")
+    (tmp_path / "in").mkdir()
+    chosen, encode = random.Random(2), example.encoder(SCHEMA)
+    samples = [Sample(str(i), {"image": chosen.randbytes(20_000), "label": i % 2}) for i in range(60)]
+    records = [b"".join(encode(sample)) for sample in samples]
+    package_writes(tmp_path / "in" / "all.array_record", records, "group_size:2")
+    manifest = index(tmp_path / "in", format="array_record", workers=1)
+    folder = Folder(manifest, tmp_path / "copy", stack, flips=True)
+    pool, whole = ShardPool(replace(manifest, root=folder.root), filling=folder), ShardPool(manifest)
+    assert [pool.read(number).fields for number in (8, 0, 59)] == [whole.read(number).fields for number in (8, 0, 59)]
+    assert folder.num_bad > 0
+    for each in (pool, whole):
+        each.close()

@@ -15,11 +15,11 @@ import pytest
 
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.schema import Sample, Schema
+from dlio.dataset.shard import files_of
 from dlio.errors import StorageError
 from dlio.stage.copies.blocks import BLOCK_BYTES, Blocks
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
-from dlio.stage.job import all_files
 from tests.helpers import fork_server
 from tests.helpers.agents import end_agent
 from tests.helpers.rounds import ROUNDS
@@ -78,7 +78,7 @@ def copies(around: Path, rank: int, packed: Manifest) -> list[StagedFolder]:
 def whole_blocks(folder: StagedFolder, packed: Manifest) -> set[Block]:
     """Returns the blocks of a copy that are whole."""
     found: set[Block] = set()
-    for file in all_files(packed):
+    for file in files_of(packed.shards):
         everything = set(range(-(-file.num_bytes // BLOCK_BYTES)))
         with suppress(StorageError):
             if folder.has(file):

@@ -18,7 +18,7 @@ from dlio.locking.owner import Owner
 from dlio.stage.copies.access import Access
 from dlio.stage.copies.blocks import BLOCK_BYTES, Blocks
 from dlio.stage.copies.folder import StagedFolder
-from dlio.stage.copies.live_folder import FILES, LiveFolder
+from dlio.stage.copies.live_folder import FILES, SMALL_BYTES, LiveFolder
 from dlio.stage.engine.complete import take_over
 from dlio.stage.engine.store import Store
 from tests.helpers import synced
@@ -98,6 +98,21 @@ def test_a_new_agent_goes_on_with_the_blocks_of_a_dead_one(live: LiveFolder) -> 
     store.write(0, BLOCK_BYTES, memoryview(DATA)[BLOCK_BYTES:])
     store.finish(0)
     assert (live.staged.path / FILE.name).read_bytes() == DATA
+
+
+def test_what_is_kept_of_an_unfinished_file_is_in_no_other_files_way(live: LiveFolder) -> None:
+    names = ["x.new", "x.blocks", "x", "x.bits", "0", "1", "2"]
+    each = {name: random.Random(name).randbytes(SMALL_BYTES + 1) for name in names}
+    listed = [File(f"env/{name}", len(data), files.digest_bytes(data)) for name, data in each.items()]
+    numbers = range(len(listed))
+    store = Store(live, listed, numbers, numbers, lambda file: Access(0o644), str)
+    for number, data in enumerate(each.values()):
+        store.missing(number, [(0, 0)])
+        store.write(number, 0, memoryview(data)[:BLOCK_BYTES])
+    for number, data in enumerate(each.values()):
+        store.write(number, BLOCK_BYTES, memoryview(data)[BLOCK_BYTES:])
+        store.finish(number)
+    assert {name: (live.staged.path / "env" / name).read_bytes() for name in names} == each
 
 
 def test_a_resumed_files_earlier_blocks_are_proved_by_reading_them_back(live: LiveFolder) -> None:

@@ -13,7 +13,7 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dlio.dataset.manifest import Manifest
@@ -200,6 +200,7 @@ def test_a_verified_connection_is_never_displaced(patient: None, node: Node) -> 
 
 
 @given(st.lists(st.sampled_from("abcdefg"), max_size=60), st.integers(1, 4), st.integers(4, 9))
+@example(list("aabbbcaddb"), 3, 5)  # a host has all that it may have, and all hosts have
 def test_only_a_host_with_the_most_connections_loses_its_oldest(hosts: list[str], most_of_host: int, most: int) -> None:
     waiting, held = Waiting[tuple[str, int]](most_of_host, most), list[tuple[str, int]]()
     for number, host in enumerate(hosts):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -12,6 +15,8 @@ from dlio.dataset.manifest import NAME
 from dlio.stage.copies.base_folder import CACHE, CONTROL, LEASES
 from dlio.stage.copies.folder import LIVE
 from dlio.stage.copies.live_folder import FILES
+from dlio.stage.engine.fetch import Fetching
+from dlio.stage.protocol import tcp
 from tools.simulate.clock import Clock
 from tools.simulate.data_set import DataSet
 from tools.simulate.oracle import PACE, PATIENCE, Oracle
@@ -150,6 +155,17 @@ def test_a_cause_concerns_who_has_read_and_is_over_after_a_while(scene, node, en
     assert scene.broken == ([] if is_fine else ["read-once"])
 
 
+def test_each_node_reads_for_itself_what_only_a_lost_node_kept(scene):
+    name = next(iter(scene.data.contents))
+    scene.oracle.causes.begin("gone", {2})
+    for node in (0, 1):
+        read(scene, node, (100 + node) * S)
+    scene.oracle.check_reads(keepers={name: 2})
+    assert not scene.broken
+    scene.oracle.check_reads(keepers={name: 1})
+    assert scene.broken == ["read-once"]
+
+
 def test_who_comes_when_all_have_left_reads_again(scene):
     read(scene, 0, 1 * S)
     scene.oracle.causes.comes(1)
@@ -200,6 +216,35 @@ def test_a_node_that_sends_more_than_its_share_is_noticed(scene):
     assert not scene.broken
     scene.watching.check_shares([99, 0, 0])
     assert scene.broken == ["share"]
+
+
+@pytest.mark.parametrize(
+    ("second", "third", "is_fine"),
+    [
+        (0.5, 2.7, False),  # soon after two attempts at the same time have failed
+        (0.5, 7.0, True),  # the first of them had failed 5 s ago
+    ],
+)
+def test_a_node_that_is_silent_is_not_asked_again_at_once(scene, second, third, is_fine):
+    def silent(address: object) -> None:
+        scene.scheduler.pause(2 * S)
+        raise TimeoutError
+
+    def ask(at: float) -> None:
+        scene.scheduler.pause(round(at * S))
+        with suppress(TimeoutError):
+            Fetching.fetch(None, 0, 0, None)
+
+    process = scene.process()
+    with (
+        mock.patch.object(Fetching, "fetch", lambda *_: tcp.connect(("10.0.0.1", 1))),
+        mock.patch.object(tcp, "connect", silent),
+        scene.watching.at_work(),
+    ):
+        for at in (0.0, second, third):
+            scene.scheduler.spawn(process, partial(ask, at), "task")
+        scene.scheduler.run()
+    assert scene.broken == ([] if is_fine else ["left-alone"])
 
 
 def test_waiting_for_long_and_for_ever_are_noticed(scene):

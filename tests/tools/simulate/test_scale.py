@@ -12,6 +12,7 @@ import pytest
 from dlio.stage import simulate
 from dlio.stage.planning.cost import Machine
 from dlio.stage.planning.flows import Sizes
+from dlio.stage.planning.simulation import Simulation
 from tools.simulate import forked, scale
 
 _MACHINE = Machine(4, 10**15, source=100e9, client=100e9, network=25e9, local=2e9)
@@ -20,6 +21,12 @@ _MACHINE = Machine(4, 10**15, source=100e9, client=100e9, network=25e9, local=2e
 def _engine(job: scale.Job, tmp_path: Path) -> scale.Found:
     """Returns what the engine does, in a process of its own."""
     return forked.apart(lambda: scale.simulated(job, tmp_path))
+
+
+def _planned(job: scale.Job) -> Simulation:
+    """Returns what `dlio plan` says."""
+    sizes = Sizes.of_one_file_each(np.full(job.shards, job.shard_bytes))
+    return simulate(sizes, job.machine, "broadcast", seed=job.seed)
 
 
 @pytest.mark.parametrize(
@@ -37,13 +44,23 @@ def test_engine_and_plan_agree_within_a_tenth(
 ) -> None:
     machine = replace(_MACHINE, **change)
     job = scale.Job(4, shards, shard_bytes, machine, seed)
-    found = _engine(job, tmp_path)
-    planned = simulate(Sizes.of_one_file_each(np.full(job.shards, job.shard_bytes)), machine, "broadcast", seed=seed)
+    found, planned = _engine(job, tmp_path), _planned(job)
     assert found.seconds == pytest.approx(planned.seconds, rel=0.1)
     assert found.half == pytest.approx(planned.percentiles[50], rel=0.1)
     assert found.source == 1.0
     assert found.most_served < 2
     assert found.seconds < 1.15 * job.bound * (1 / machine.slow_factor if machine.slow_share else 1)
+
+
+@pytest.mark.jobs
+@pytest.mark.timeout(600)
+def test_engine_and_plan_agree_on_a_hundred_nodes(tmp_path: Path) -> None:
+    job = scale.Job(100, 100, 256_000_000, replace(_MACHINE, num_nodes=100, client=25e9))
+    found, planned = _engine(job, tmp_path), _planned(job)
+    assert found.seconds == pytest.approx(planned.seconds, rel=0.1)
+    assert found.half == pytest.approx(planned.percentiles[50], rel=0.1)
+    assert found.source == 1.0
+    assert found.most_served < 2
 
 
 def test_a_killed_node_comes_again_and_the_source_is_read_at_most_once_more(tmp_path: Path) -> None:

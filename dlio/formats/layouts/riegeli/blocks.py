@@ -39,8 +39,10 @@ def most_bytes(file: RandomAccessFile) -> int:
     return max(_LEAST_LIMIT, _MOST_GROWTH * file.num_bytes)
 
 
-def read_chunk(file: RandomAccessFile, begin: int, record: int | None = None) -> Chunk:
+def read_chunk(file: RandomAccessFile, begin: int, record: int | None = None, end: int = 0) -> Chunk:
     """Returns the chunk at `begin`; errors name it and `record`.
+
+    One that ends at `end` or before is read at once, else its header first.
 
     Raises:
         CorruptRecordError: there is none, or it is damaged.
@@ -49,10 +51,11 @@ def read_chunk(file: RandomAccessFile, begin: int, record: int | None = None) ->
     try:
         if begin < 0 or 0 < begin % BLOCK_BYTES <= HEADER_BYTES:
             raise ValueError("a chunk cannot begin here")
-        size, num_records = _read_sizes(file, begin, record)
-        raw = file.read(begin, _skip(begin, _CHUNK.size + size) - begin, record)
-        end = max(begin + len(raw), _next_place(begin + num_records))
-        content = _content(raw, begin, end)
+        raw = file.read(begin, max(_skip(begin, _CHUNK.size), end) - begin, record)
+        size, num_records = _sizes(raw, begin, file)
+        num_bytes = _skip(begin, _CHUNK.size + size) - begin
+        raw = raw[:num_bytes] if num_bytes <= len(raw) else file.read(begin, num_bytes, record)
+        content = _content(raw, begin, max(begin + num_bytes, _next_place(begin + num_records)))
         _, _, data_hash, kind, num_bytes = _CHUNK.unpack_from(content)
         data = content[_CHUNK.size :]
         _check(data, data_hash, "data")
@@ -63,10 +66,9 @@ def read_chunk(file: RandomAccessFile, begin: int, record: int | None = None) ->
     return Chunk(chr(kind & 0xFF), num_records, num_bytes, data)
 
 
-def _read_sizes(file: RandomAccessFile, begin: int, record: int | None) -> tuple[int, int]:
+def _sizes(raw: bytes, begin: int, file: RandomAccessFile) -> tuple[int, int]:
     """Returns a chunk's bytes of data, and how many records it has: as many as the file may hold."""
-    raw = file.read(begin, _skip(begin, _CHUNK.size) - begin, record)
-    header = b"".join(raw[first:last] for first, last in _between_headers(begin, begin + len(raw)))
+    header = b"".join(raw[first:last] for first, last in _between_headers(begin, _skip(begin, _CHUNK.size)))
     expected, size, _, kind, num_bytes = _CHUNK.unpack(header)
     _check(memoryview(header)[8:], expected, "chunk's header")
     num_records = kind >> 8

@@ -28,7 +28,8 @@ class Index:
     Attributes:
         num_records: how many there are.
         group_size: records of each chunk but the last one.
-        chunks: offset of each chunk, bytes of its records, records; int64 of shape (m, 3).
+        chunks: offset of each chunk, bytes of its records, records, and where it ends most likely; int64 of shape
+            (m, 4).
     """
 
     num_records: int
@@ -77,7 +78,8 @@ def _parse(group: Group, begin: int) -> Index:
     if (whole.num_chunks, whole.num_records) != (len(chunks), counts.sum()):
         found = f"{len(chunks)} chunks of {counts.sum()} records"
         raise ValueError(f"it lists {found}, expected {whole.num_chunks} of {whole.num_records}")
-    return Index(int(whole.num_records), group_size, chunks)
+    likely = np.minimum(ends, offsets + 2 * sizes + BLOCK_BYTES)  # packed, they hardly take more than they have
+    return Index(int(whole.num_records), group_size, np.column_stack([chunks, likely]))
 
 
 def _parse_chunks(group: Group) -> Numbers:

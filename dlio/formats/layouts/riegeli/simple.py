@@ -41,15 +41,15 @@ class Group:
         return bytes(self.values[begin:end])
 
 
-def read_group(file: RandomAccessFile, begin: int, record: int | None = None) -> Group:
-    """Returns the records of the chunk at `begin`; errors name it and `record`.
+def read_group(file: RandomAccessFile, begin: int, record: int | None = None, end: int = 0) -> Group:
+    """Returns the records of the chunk at `begin`; see `read_chunk`.
 
     Raises:
         CorruptRecordError: there is no simple chunk, or it is damaged.
         MissingPackageError: it is compressed, and the package for it is not installed.
         StorageError: the file cannot be read.
     """
-    chunk = read_chunk(file, begin, record)
+    chunk = read_chunk(file, begin, record, end)
     if chunk.kind == "t":
         problem = "its records are transposed, which dlio does not read: write the file without the option 'transpose'"
         raise CorruptRecordError(file.path, problem, record=record, offset=begin)

@@ -6,7 +6,12 @@ fsspec itself reads an answer of any size, decompresses it if the server says so
 from __future__ import annotations
 
 import base64
-from collections.abc import Awaitable, Callable, Iterator
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,16 +28,60 @@ TOTAL_SECONDS = 300.0  # for a whole answer; 14 kB/s for a block of 4 MiB
 SLOWEST_BYTES = 256 << 10  # a second, of an upload that is waited for
 PART_BYTES = 16 << 20  # of an upload; with three at a time, 64 MiB of memory for each worker
 _PARTS, _MOST_PARTS = 3, 10_000  # S3's limit
-MOST_LISTED = 5_000_000  # entries of a folder, each of some 600 bytes of memory
 _MOST_XML = 16 << 20  # a page of 1,000 keys of 1 KiB has 6 MiB, if every character is escaped
-_MOST_EMPTY = 100  # pages without an entry, one after the other
-_INT64 = (1 << 63) - 1
-Entry = dict[str, Any]  # fsspec's description of a file or folder
+INT64 = (1 << 63) - 1
 T = TypeVar("T")
 Span = tuple[int, int]  # from one byte to before another
 
 
-def at_most(file_system: AbstractFileSystem, path: str, limit: int, span: Span | None = None, login: str = "") -> bytes:
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a server says of a file.
+
+    Attributes:
+        num_bytes: its size.
+        version: differs once its content has changed: its ETag, or the time of its last change; "" if it has neither.
+        time: when it was changed last, in ns since 1970; 0 if that is not said.
+    """
+
+    num_bytes: int
+    version: str
+    time: int
+
+    @classmethod
+    def of(cls, num_bytes: int, told: Mapping[str, object]) -> State:
+        """Returns a state of this size; `told` has ETag and LastModified, as S3's client names them, or other names."""
+        changed = told.get("LastModified") or told.get("updated") or told.get("created")
+        try:
+            date = changed if isinstance(changed, datetime) else parsedate_to_datetime(str(changed))
+            time = int(date.timestamp()) * 10**9
+        except (ValueError, OverflowError):
+            time = 0
+        return cls(num_bytes, str(told.get("ETag") or told.get("etag") or changed or ""), time if time <= INT64 else 0)
+
+
+def state_of(file_system: AbstractFileSystem, path: str, login: str = "") -> State:
+    """Returns what a server says of a file; raises as `at_most`, StorageError if a web server answers no ranges."""
+    if "http" in file_system.protocol:
+        return sync(file_system, _state_on_web, file_system, path, login)
+    if "s3" in file_system.protocol:
+        return sync(file_system, _state_on_s3, file_system, path)
+    file_system.invalidate_cache()
+    info = file_system._info if file_system.async_impl else file_system.info
+    found = sync(file_system, info, path) if file_system.async_impl else info(path)
+    if found["type"] != "file":
+        raise FileNotFoundError("it is not a file")
+    return State.of(found["size"], found)
+
+
+def at_most(
+    file_system: AbstractFileSystem,
+    path: str,
+    limit: int,
+    span: Span | None = None,
+    login: str = "",
+    version: str = "",
+) -> bytes:
     """Returns a file or a span of it; of one with more than `limit` bytes the first `limit` + 1.
 
     Args:
@@ -41,25 +90,28 @@ def at_most(file_system: AbstractFileSystem, path: str, limit: int, span: Span |
         limit: bytes.
         span: the range to ask for; a server may ignore it.
         login: `user:password` for a web server.
+        version: that the file is to have still; "" for any.
 
     Raises:
-        StorageError: a web server sent it compressed.
+        StorageError: a web server sent it compressed, or it has another version.
         TimeoutError: it took longer than IDLE_SECONDS for a byte, or TOTAL_SECONDS.
         Exception: whatever the file system raises.
     """
     protocols = file_system.protocol
     if "http" in protocols:
-        return bytes(_sync(file_system, _from_web, file_system, path, limit, span, login))
+        return bytes(sync(file_system, _from_web, file_system, path, limit, span, login, version))
     if "s3" in protocols:
-        return bytes(_sync(file_system, _from_s3, file_system, path, limit, span))
+        return bytes(sync(file_system, _from_s3, file_system, path, limit, span, version))
+    if version:
+        _check(state_of(file_system, path).version, version)
     start, end = span or (0, min(file_system.size(path), limit + 1))
     if file_system.async_impl:
         read = file_system._cat_file  # cat_file calls it without a timeout
-        return bytes(_sync(file_system, read, path, start=start, end=end))
+        return bytes(sync(file_system, read, path, start=start, end=end))
     return bytes(file_system.cat_file(path, start=start, end=end))
 
 
-def _sync(
+def sync(
     file_system: AbstractFileSystem,
     call: Callable[..., Awaitable[T]],
     *args: object,
@@ -67,13 +119,17 @@ def _sync(
     **kwargs: object,
 ) -> T:
     """Returns a coroutine's result, of the file system's own loop; TimeoutError after `seconds` or TOTAL_SECONDS."""
-    from fsspec.asyn import sync
+    from fsspec import asyn
 
-    result: T = sync(file_system.loop, call, *args, timeout=seconds or TOTAL_SECONDS, **kwargs)
+    result: T = asyn.sync(file_system.loop, call, *args, timeout=seconds or TOTAL_SECONDS, **kwargs)
     return result
 
 
-async def _from_web(file_system: AbstractFileSystem, url: str, limit: int, span: Span | None, login: str) -> bytes:
+@asynccontextmanager
+async def _asked(
+    file_system: AbstractFileSystem, url: str, span: Span | None, login: str
+) -> AsyncIterator[tuple[ClientResponse, asyncio.Timeout]]:
+    """Yields a web server's answer, and the timeout for its next bytes."""
     import asyncio
 
     session = await file_system.set_session()
@@ -93,7 +149,35 @@ async def _from_web(file_system: AbstractFileSystem, url: str, limit: int, span:
             raise StorageError(
                 f"its server sends it as {encoding}, although dlio asked for plain data: turn that encoding off"
             )
+        yield answer, idle
+
+
+async def _from_web(
+    file_system: AbstractFileSystem, url: str, limit: int, span: Span | None, login: str, version: str
+) -> bytes:
+    async with _asked(file_system, url, span, login) as (answer, idle):
+        _check(_state_in(answer, 0).version, version)
         return await _read(answer.content.read, limit + 1, idle)
+
+
+async def _state_on_web(file_system: AbstractFileSystem, url: str, login: str) -> State:
+    async with _asked(file_system, url, (0, 1), login) as (answer, _):
+        if answer.url.path.endswith("/"):
+            raise FileNotFoundError("it is a folder")
+        whole = re.fullmatch(r"bytes 0-0/([0-9]{1,18})", answer.headers.get("Content-Range", ""))
+        if not whole:
+            raise StorageError("its server answers no ranges, so a copy that was cut off could not go on: use another")
+        return _state_in(answer, int(whole[1]))
+
+
+def _state_in(answer: ClientResponse, num_bytes: int) -> State:
+    names = {"ETag": "ETag", "LastModified": "Last-Modified"}
+    return State.of(num_bytes, {name: answer.headers.get(header) for name, header in names.items()})
+
+
+def _check(found: str, version: str) -> None:
+    if version and found != version:
+        raise StorageError(f"it has changed from the version {version} to {found or 'an unknown one'}: stage it again")
 
 
 def _sent_on(answer: ClientResponse) -> str:
@@ -101,13 +185,21 @@ def _sent_on(answer: ClientResponse) -> str:
     return f" ({answer.url.with_user(None).with_query(None)}, to which it was redirected)" if answer.history else ""
 
 
-async def _from_s3(file_system: AbstractFileSystem, path: str, limit: int, span: Span | None) -> bytes:
+async def _state_on_s3(file_system: AbstractFileSystem, path: str) -> State:
+    bucket, key, _ = file_system.split_path(path)
+    await bound(file_system)
+    found = await file_system._call_s3("head_object", Bucket=bucket, Key=key)
+    return State.of(found["ContentLength"], found)
+
+
+async def _from_s3(file_system: AbstractFileSystem, path: str, limit: int, span: Span | None, version: str) -> bytes:
     import asyncio
 
     bucket, key, _ = file_system.split_path(path)
-    await _bound(file_system)
+    await bound(file_system)
     async with asyncio.timeout(IDLE_SECONDS) as idle:
         answer = await file_system._call_s3("get_object", Bucket=bucket, Key=key, **_range(span))
+        _check(State.of(0, answer).version, version)
         async with answer["Body"] as body:
             return await _read(body.read, limit + 1, idle)
 
@@ -147,9 +239,9 @@ def sent(file_system: AbstractFileSystem, path: str, content: Path | bytes) -> N
     options = {"chunksize": size, "max_concurrency": _PARTS} if "s3" in file_system.protocol else {}
     seconds = TOTAL_SECONDS + num_bytes / SLOWEST_BYTES
     if isinstance(content, bytes):
-        _sync(file_system, file_system._pipe_file, path, content, seconds=seconds)
+        sync(file_system, file_system._pipe_file, path, content, seconds=seconds)
     else:
-        _sync(file_system, file_system._put_file, str(content), path, seconds=seconds, **options)
+        sync(file_system, file_system._put_file, str(content), path, seconds=seconds, **options)
 
 
 def drop_unfinished(file_system: AbstractFileSystem, path: str) -> None:
@@ -163,77 +255,10 @@ def drop_unfinished(file_system: AbstractFileSystem, path: str) -> None:
             await file_system._call_s3("abort_multipart_upload", **known)
 
     if "s3" in file_system.protocol:
-        _sync(file_system, drop)
+        sync(file_system, drop)
 
 
-def listed(file_system: AbstractFileSystem, path: str, *, below: bool) -> list[Entry]:
-    """Returns the entries of a folder, or the files in it and below it, as fsspec describes them.
-
-    Raises:
-        StorageError: the listing contradicts itself, or does not end.
-        TimeoutError: it took longer than TOTAL_SECONDS.
-        Exception: whatever the file system raises.
-    """
-    if "s3" in file_system.protocol:
-        return list(_sync(file_system, _listed_by_s3, file_system, path, below).values())
-    file_system.invalidate_cache()
-    method = "find" if below else "ls"
-    if file_system.async_impl:
-        found = _sync(file_system, getattr(file_system, f"_{method}"), path, detail=True)
-    else:
-        found = getattr(file_system, method)(path, detail=True)
-    return list(found.values() if below else found)
-
-
-async def _listed_by_s3(file_system: AbstractFileSystem, path: str, below: bool) -> dict[str, Entry]:
-    """Returns the entries of a folder by name; a server may lie, repeat itself, and never end."""
-    bucket, folder, _ = file_system.split_path(path)
-    prefix = f"{folder}/" if folder else ""
-    query = {"Bucket": bucket, "Prefix": prefix, **({} if below else {"Delimiter": "/"}), **file_system.req_kw}
-    await _bound(file_system)
-    found: dict[str, Entry] = {}
-    tokens, num_empty = set[str](), 0
-    while True:
-        page = await file_system._call_s3("list_objects_v2", **query)
-        before = len(found)
-        for entry in _entries(page, prefix):
-            if found.setdefault(entry["Key"], entry) is not entry:
-                raise StorageError(f"its server lists {entry['Key']!r} twice")
-            entry["name"] = f"{bucket}/{entry['Key']}"
-        token, num_empty = page.get("NextContinuationToken"), num_empty + 1 if before == len(found) else 0
-        if not page.get("IsTruncated"):
-            break
-        if not token or token in tokens or num_empty > _MOST_EMPTY or len(found) > MOST_LISTED:
-            raise StorageError(f"its server's listing does not end, after {len(found):,} entries")
-        tokens.add(token)
-        query["ContinuationToken"] = token
-    if not found and not below:
-        raise FileNotFoundError("the folder is empty or does not exist")
-    found.pop(prefix, None)  # the folder itself
-    return found
-
-
-def _entries(page: Entry, prefix: str) -> Iterator[Entry]:
-    """Yields the entries of a page of S3 as fsspec describes them, without names; raises StorageError for odd ones."""
-    for each in page.get("CommonPrefixes", ()):
-        yield {"Key": _key(each.get("Prefix"), prefix).rstrip("/"), "size": 0, "type": "directory"}
-    for each in page.get("Contents", ()):
-        key, size = _key(each.get("Key"), prefix), each.get("Size")
-        if type(size) is not int or not 0 <= size <= _INT64:
-            raise StorageError(f"its server lists {key!r} with the size {size!r}")
-        kind = "directory" if key.endswith("/") and not size else "file"
-        yield {name: each[name] for name in ("ETag", "LastModified") if name in each} | {
-            "Key": key, "size": size, "type": kind
-        }  # fmt: skip
-
-
-def _key(key: object, prefix: str) -> str:
-    if not isinstance(key, str) or not key.startswith(prefix):
-        raise StorageError(f"its server lists {key!r}, which does not begin with {prefix!r}")
-    return key
-
-
-async def _bound(file_system: AbstractFileSystem) -> None:
+async def bound(file_system: AbstractFileSystem) -> None:
     """Has the S3 client refuse lists and errors that are too large; it would read them whole, of any size."""
     client = await file_system.set_session()
 
