@@ -24,7 +24,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
-    """Adds options, docstrings and links between pages, and where a page is edited that is made of a file outside docs/."""
+    """Adds options, docstrings and links, and where a page is edited that is made of a file outside docs/."""
     if outside := file_behind(page.file.src_uri):
         page.edit_url = urljoin(f"{config.repo_url}/", f"{config.edit_uri}../{outside}")
     markdown, path = with_docstrings(with_options(markdown)), page.file.abs_src_path
