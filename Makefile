@@ -34,7 +34,7 @@ jobs: .venv/.complete
 
 docs: .venv/.docs
 	.venv/bin/python -m tools.site.chart
-	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build   # with --quiet, warnings of dead links would not end it
 
 .venv/.docs: .venv/.complete
 	.venv/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"])' | \

@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 
 from tools.site.chart import charts
+from tools.site.linked import linked_pages
+from tools.site.pictures.__main__ import MADE, PICTURES
 from tools.site.reference import reference_pages
 from tools.site.tested import PAGE, figures
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = (".", "docs", "docs/*", "docs/*/*", ".github", "tools/*", "benchmarks")
 DOCUMENTS = [path for folder in FOLDERS for path in ROOT.glob(f"{folder}/*.md")]
+IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)#\s]+)")
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 NAMED = re.compile(r"`(?:python )?((?:dlio|tests|tools|benchmarks|docs)/[\w./*-]*)`")
 PLACEHOLDER = re.compile(r"/[A-Z]+(\.py)?$")  # dlio/formats/NAME.py
@@ -51,6 +54,15 @@ def test_the_charts_are_those_of_the_tables() -> None:
     assert {path: path.read_text() for path in charts()} == charts(), "run python -m tools.site.chart"
 
 
+def test_pictures_are_shown_described_and_small() -> None:
+    images = [(document, alt, target) for document in DOCUMENTS for alt, target in IMAGE.findall(document.read_text())]
+    assert [target for _, alt, target in images if len(alt.split()) < 4] == []
+    made = set(PICTURES.iterdir())
+    assert made <= {(document.parent / target).resolve() for document, _, target in images}
+    assert {path.stem.removesuffix("-light").removesuffix("-dark") for path in made} == set(MADE)
+    assert sum(path.stat().st_size for path in made) < 600_000
+
+
 def test_the_figures_of_how_dlio_is_tested_are_the_codes() -> None:
     table = PAGE.read_text().partition("<!-- figures -->")[2].partition("<!-- end")[0]
     stated = {
@@ -66,6 +78,7 @@ def test_every_entry_of_the_comparison_names_its_source() -> None:
     assert len(entries) > 80 and [cell for cell in entries if "](" not in cell] == []
 
 
-def test_every_page_is_in_the_navigation() -> None:
+def test_the_navigation_names_every_page_and_only_pages() -> None:
     named = set(re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
-    assert {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")} <= named
+    written = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
+    assert written <= named <= written | linked_pages().keys() | reference_pages().keys()

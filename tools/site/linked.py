@@ -1,4 +1,4 @@
-"""The site's pages from files outside docs/: each file that a document links to becomes a page of its own."""
+"""The site's pages from files outside docs/: each file that a document links to becomes a page, and the changelog."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"  # the site has a home page of its own, docs/index.md
+CHANGELOG = ROOT / "CHANGELOG.md"  # to which only the navigation leads
 LINK = re.compile(r"(?<=\]\()([^)#\s]+)")
 _LANGUAGES = {".py": "python", ".yaml": "yaml", ".yml": "yaml", ".toml": "toml", "": "bash", ".sh": "bash"}
 
 
 def linked_pages() -> dict[str, str]:
     """Returns the Markdown of each page that is made of a file outside docs/, by the page's path in the site."""
-    pages, waiting = {}, [README, *DOCS.rglob("*.md")]
+    pages, waiting = {}, [README, CHANGELOG, *DOCS.rglob("*.md")]
     seen = set(waiting)
     while waiting:
         source = waiting.pop()
@@ -37,6 +38,14 @@ def place(source: Path) -> str:
         return "index.md"
     path = Path("repository", source.relative_to(ROOT))
     return str(path if path.suffix == ".md" else path.with_name(path.name + ".md"))
+
+
+def file_behind(page: str) -> str:
+    """Returns the path in the repository of the file that a page is made of; "" for pages of docs/ and of the code."""
+    path = page.removeprefix("repository/")
+    if path == page:
+        return ""
+    return path if (ROOT / path).is_file() else path.removesuffix(".md")
 
 
 def rewritten(text: str, source: Path) -> str:
