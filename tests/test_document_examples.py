@@ -32,10 +32,12 @@ RUN = [
     "how-to/coming-from",
     "how-to/files",
     "reference/manifest",
+    *(f"reference/python/{name}" for name in ("dlio", "sources", "images", "torch", "staging", "hub")),
 ]
 COMMANDS = sorted(f"reference/commands/{path.stem}" for path in ROOT.glob("docs/reference/commands/*.md"))
 MOUNT = "reference/commands/mount"
 HEAVY = ["index", "how-to/torch", "how-to/tensorflow", "how-to/jax", "reference/commands/bench"]
+HEAVY += ["reference/python/tensorflow", "reference/python/jax"]
 
 
 @pytest.fixture(autouse=True)

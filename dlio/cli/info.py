@@ -109,7 +109,7 @@ def info(args: argparse.Namespace) -> int:
         counts = report.pop("class_counts")
         shown = [(unmistakable(name), counts.get(name)) for name in report.pop("class_names") or counts]
         entries = [name if number is None else f"{name}: {number}" for name, number in shown]
-        report |= {"samples_a_class": _some(entries)} if entries else {}
+        report |= {"samples_per_class": _some(entries)} if entries else {}
     return print_report(args, report)
 
 

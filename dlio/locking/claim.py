@@ -147,7 +147,7 @@ def _is_held(folder: OpenFolder) -> bool:
     if latest is None or status is None or latest.is_over:
         return False
     silent = world.wall() - world.changed(status)
-    return latest.owner.is_alive(status.st_uid) is True or silent < liveness.LOST_WRITER_SECONDS
+    return not latest.owner.is_lost(silent, liveness.LOST_WRITER_SECONDS, status.st_uid)
 
 
 def _shares(folder: OpenFolder) -> Iterator[OpenFolder]:
@@ -171,7 +171,7 @@ def _wait_for_claim(folder: Below, is_done: Callable[[], bool], patient: bool) -
                 return None
             waited_for.add(latest.token)
             silence = heartbeats.note(latest.token, claim_file.modified(folder, latest.number))
-            if silence <= liveness.LOST_WRITER_SECONDS or latest.owner.is_alive():
+            if not latest.owner.is_lost(silence, liveness.LOST_WRITER_SECONDS):
                 world.sleep(pause)
                 pause = min(2 * pause, _LAST_POLL_SECONDS)
                 continue

@@ -93,6 +93,17 @@ class Owner:
             return False
         return True if user is None or user_of(self.pid) == user else None
 
+    def is_lost(self, silent: float, patience: float, user: int | None = None) -> bool:
+        """Returns whether the process has ended; of one that cannot be looked at, whether it is silent for too long.
+
+        Args:
+            silent: seconds since its last sign of life.
+            patience: the most that these may be.
+            user: see `is_alive`.
+        """
+        alive = self.is_alive(user)
+        return silent > patience if alive is None else not alive
+
 
 def node_id() -> str:
     """Returns a name that is the same for all processes of this machine and unique to it: `<host name>/<boot id>`.

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import File, Manifest
+from dlio.io import world
 from dlio.io.filesystems import FileSystem
 from dlio.stage.copies.access import Access
 from dlio.stage.transfer.source import StagingSource
 
 if TYPE_CHECKING:
     from dlio.stage.meeting.meeting import Peer
+
+_HEAD_START_SECONDS, _POLL_SECONDS = 2.0, 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,3 +122,10 @@ class Outcome:
 def whole_copy(job: Job) -> str:
     """Returns the name of the copy of a whole data set."""
     return job.manifest.content_id
+
+
+def await_leader(job: Job, has_begun: Callable[[], bool]) -> None:
+    """Waits a moment until the node's first process has begun, which shows how far it is, unless this is that one."""
+    deadline = world.monotonic() + _HEAD_START_SECONDS
+    while job.topology.local_rank and world.monotonic() < deadline and not has_begun():
+        world.sleep(_POLL_SECONDS)

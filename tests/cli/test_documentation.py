@@ -14,10 +14,13 @@ import dlio
 from dlio import errors
 from dlio.cli.parser import OF_ALL_VERBS
 from dlio.environment import VARIABLES
+from tests.helpers.documents import blocks
 from tools.site.command_line import command_line, verbs, with_options
+from tools.site.python_reference import PLACE, names_of, public_names
 from tools.site.reference import exit_codes, reference_pages
 
 README = Path(__file__).parents[2] / "README.md"
+PYTHON = README.parent / "docs" / "reference" / "python"
 COMMANDS = README.parent / "docs" / "reference" / "commands"
 PARTS = ("Example", "Options", "Exit codes", "What it leaves behind", "See also")
 
@@ -80,8 +83,23 @@ def test_what_the_documents_import_is_in_the_reference():
     lines = re.findall(r"^from (dlio\S*) import (.*)$", "\n".join(path.read_text() for path in pages), re.MULTILINE)
     imported = {(module, name) for module, names in lines for name in names.split(", ")}
     assert ("dlio.targets", "WithTargets") in imported
-    reference = "".join(reference_pages().values())
-    assert [name for name in imported if f"::: {'.'.join(name)}\n" not in reference] == []
+    made = [text for place, text in reference_pages().items() if place.startswith(PLACE)]
+    shown = "".join([*made, *(path.read_text() for path in PYTHON.glob("*.md"))])
+    assert [name for name in imported if f"::: {'.'.join(name)}\n" not in shown] == []
+
+
+def test_every_public_name_is_in_the_reference():
+    shown = {name for path in PYTHON.glob("*.md") for name in names_of(path.read_text())}
+    modules = ("dlio", "dlio.sources", "dlio.images", "dlio.loaders.torch", "dlio.loaders.keras")
+    public = {f"{module}.{name}" for module in modules for name in public_names(module)} - {"dlio.sources"}
+    assert public - shown == set()
+
+
+@pytest.mark.parametrize("page", sorted(PYTHON.glob("*.md")), ids=lambda path: path.stem)
+def test_every_name_of_a_page_has_an_example(page):
+    code = "\n".join(block.text for block in blocks(page) if block.kind == "python")
+    names = [name.rpartition(".")[2] for name in names_of(page.read_text())]
+    assert len(names) > 3 and [name for name in names if not re.search(rf"\b{name}\b", code)] == []
 
 
 def test_messages_of_the_page_on_trouble_are_messages_of_dlio():

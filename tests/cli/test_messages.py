@@ -36,13 +36,13 @@ def test_a_full_disk_under_the_report_is_said(packed):
 def test_a_newline_in_a_class_name_breaks_no_line(run, tmp_path):
     make_image_folder(tmp_path / "in", {"a\nb\x1b[2J": 2})
     dlio.pack(dlio.sources.image_folder(tmp_path / "in"), tmp_path / "out", engine="serial")
-    assert r"samples a class      'a\nb\x1b[2J': 2" in run("info", tmp_path / "out")[1]
+    assert r"samples per class    'a\nb\x1b[2J': 2" in run("info", tmp_path / "out")[1]
 
 
 def test_info_has_no_line_for_classes_if_there_are_none(run, tmp_path):
     make_image_folder(tmp_path, {"a": 1})
     dlio.pack(dlio.sources.images(tmp_path / "a"), tmp_path / "out", engine="serial")
-    assert "samples a class" not in run("info", tmp_path / "out")[1]
+    assert "samples per class" not in run("info", tmp_path / "out")[1]
 
 
 def test_a_newline_in_a_path_breaks_no_error(run, tmp_path):

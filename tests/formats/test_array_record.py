@@ -112,7 +112,9 @@ def test_a_group_is_read_once_while_its_records_are_read_in_order(tmp_path: Path
 
 HUGE = 1 << 55
 FRAME = bytes.fromhex("28b52ffd200109000064")  # of zstd: the byte 100, the size of a record
-BOMB = b"z" + varint(1 + len(FRAME)) + varint(1) + FRAME + varint(1 << 40) + bytes(9)
+SIZE = b"z" + varint(1 + len(FRAME)) + varint(1) + FRAME
+BOMB = SIZE + varint(1 << 40) + bytes(9)
+FRAME_BOMB = SIZE + varint(100) + FRAME[:4] + b"\xe0" + struct.pack("<Q", 1 << 45) + bytes(9)
 LIES: dict[str, tuple[File, str]] = {
     "of another kind": (replace(WHOLE, magic=5), "the number 5"),
     "index beyond the end": (replace(WHOLE, footer_offset=HUGE), "offset 36028797018963968: expected 64 bytes"),
@@ -142,6 +144,7 @@ LIES: dict[str, tuple[File, str]] = {
     "sizes without end": (File([Chunk(b"\0" + varint(20) + varint(-1) * 2, 2, 0)]), "not of 2 records of 0 bytes"),
     "a number of 11 bytes": (File([Chunk(b"\0" + b"\x80" * 20 + b"\0", 1, 1)]), "more than 10 bytes"),
     "a bomb": (File([Chunk(BOMB, 1, 100)]), "claims 1099511627776 bytes, expected 100 at most"),
+    "a bomb by its own header": (File([Chunk(FRAME_BOMB, 1, 100)]), "of more bytes than it claims"),
     "a bomb of sizes": (File([Chunk(b"z" + varint(9) + varint(HUGE), 1, 0)]), "claims .* expected 10 at most"),
 }
 

@@ -83,7 +83,7 @@ def test_what_a_crash_of_the_machine_left_is_not_believed(tmp_path: Path) -> Non
     begun.write_bytes(bytes(20 * MiB))
     staged, summary = run(source, tmp_path / "local", strategy="replicate")
     assert_staged(staged, source)
-    assert 20 * MiB < summary.source_bytes <= 28 * MiB
+    assert 20 * MiB <= summary.source_bytes <= 28 * MiB  # up to all of it was here when the process was killed
 
 
 def test_a_waiting_process_goes_on_where_the_killed_one_was(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ PROMISES = {
     "waking": "who waits for bytes goes on as soon as they are there",
     "left-alone": "a node that does not answer is left alone for a while",
     "share": "without a fault no node sends more than the others lack of its share",
+    "given-back": "an agent ends soon after its job has given the copy back",
     "one-at-work": "one process at a time fills a copy",
     "pace": "without a fault a job takes as long as its nodes take to start, and little more",
     "patience": "no loader waits for ever: it gets its bytes, or an error that says why",
@@ -46,6 +47,8 @@ PATIENCE = 150 * S
 #: ns of a whole job of some hundred kilobytes where nothing goes wrong: agents start within 400 ms, and who finds that
 #: another has not come looks again after 100 ms.
 PACE = 600 * MS
+#: ns in which an agent ends whose job has given its copy back: it looks each 2 s, and ends its connections.
+GIVEN_BACK = 6 * S
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +213,11 @@ class Oracle:
         """Checks, where nothing went wrong and nothing is slow, that everybody was soon done, and waited little."""
         if self.causes.is_calm and (done_at > PACE or self.slowest > PACE):
             self.broken("pace", f"{done_at / S:.3f} s, and {self.slowest / S:.3f} s for a call of a loader")
+
+    def check_given_back(self, since: int) -> None:
+        """Checks, where nothing went wrong, that agents do not go on for long after a copy was given back, in ns."""
+        if not self.causes.troubles and self._scheduler.now > since + GIVEN_BACK:
+            self.broken("given-back", f"after {(self._scheduler.now - since) / S:.1f} s agents are there still")
 
     def end(self, waiting: Sequence[object], last_fault: int) -> None:
         """Checks, at the end of a schedule, that everybody has ended.

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import File
-from dlio.errors import CorruptRecordError, LauncherError
+from dlio.errors import CorruptRecordError, LauncherError, StorageError
 from dlio.io import arrivals, world
 from dlio.io.random_access import RandomAccessFile
 from dlio.stage.client.filling import LiveFilling, find_filling
 from dlio.stage.client.start import ensure_agent
+from dlio.stage.copies import lease
+from dlio.stage.copies.node_cache import copies
 from dlio.stage.engine.complete import complete
 from dlio.stage.job import NO_OPTIONS, Job
 from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
@@ -22,7 +25,7 @@ from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener
 from dlio.stage.strategies import load
 from dlio.stage.transfer.source import source_of
 from tools.simulate.chance import Chance
-from tools.simulate.cluster import Actor
+from tools.simulate.cluster import Actor, Cluster
 from tools.simulate.scheduler import S
 
 MOST_READS = 3  #: of one file
@@ -126,6 +129,20 @@ class Loading:
             cluster.world.sleep(max(0, self.again_at - cluster.scheduler.now) / S)
             for file in files:
                 _read(actor, folder.path, filling, file, chance)
+
+
+def give_back(cluster: Cluster, node: int) -> None:
+    """Has the epilogue of a node end the job's leases, if its disk lets it: then the agents of the copies end."""
+    process = cluster.world.process(node)
+    process.environ = cluster.environ(node, 0)
+
+    def work() -> None:
+        with suppress(StorageError):
+            for copy in copies(cluster.dest(node)):
+                lease.drop(copy, lease.job_name())
+        process.kill()
+
+    cluster.scheduler.spawn(process, work, "epilogue")
 
 
 def _read(actor: Actor, root: Path, filling: LiveFilling | None, file: File, chance: Chance) -> None:

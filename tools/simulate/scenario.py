@@ -21,7 +21,7 @@ from tools.simulate.faults import Fault
 from tools.simulate.injector import Injector
 from tools.simulate.launching import TraceLog
 from tools.simulate.network import Weather
-from tools.simulate.people import Introduction, Loading, Staging
+from tools.simulate.people import Introduction, Loading, Staging, give_back
 from tools.simulate.scheduler import MS, LivelockError, S, Scheduler
 
 _SLOWING = {"latency", "bandwidth", "late", "think"}  # what takes time though nothing is wrong
@@ -193,7 +193,7 @@ def _think(chance: Chance, longest: int) -> float:
 
 def _carried_out(cluster: Cluster, kind: Kind, injector: Injector, actors: Sequence[Actor], until: int | None) -> bool:
     """Runs it to the end, or to an event, or until a promise is broken; returns whether all is done and none is."""
-    scheduler, oracle, healed = cluster.scheduler, cluster.oracle, False
+    scheduler, oracle, healed, given_back = cluster.scheduler, cluster.oracle, False, 0
     while scheduler.run(scheduler.now + _STEP):
         if scheduler.failed or oracle.violations or scheduler.now > _LAST_FAULT + _PATIENCE:
             break
@@ -203,12 +203,13 @@ def _carried_out(cluster: Cluster, kind: Kind, injector: Injector, actors: Seque
             healed = True
             injector.heal()
         if all(actor.is_over for actor in actors):
-            living = cluster.living()
-            if kind.strategy == "partition":  # its agents serve until the job has ended, whose launcher ends them
-                for process in living:
-                    process.kill()
-            if not living:
+            if not cluster.living():
                 break
+            if kind.strategy == "partition":  # its agents serve until the job has given the copies back
+                given_back = given_back or scheduler.now
+                oracle.check_given_back(given_back)
+                for node in {process.node: None for process in cluster.living()}:
+                    give_back(cluster, node)
     oracle.check_crashes()
     if not oracle.violations:
         late = [f"{actor}, life {actor.lives}" for actor in actors if not actor.is_over]

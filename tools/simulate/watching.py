@@ -11,6 +11,7 @@ from unittest import mock
 from dlio.io import world
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
+from dlio.stage.engine.running_digest import Held
 from dlio.stage.engine.store import Store
 from dlio.stage.engine.writing import Buffers
 from dlio.stage.planning.flows import THREADS
@@ -36,6 +37,7 @@ class Watching:
     def __init__(self, scheduler: Scheduler, oracle: Oracle) -> None:
         self._scheduler, self._oracle = scheduler, oracle
         self._buffers: defaultdict[Process | None, int] = defaultdict(int)
+        self._held: defaultdict[Held, int] = defaultdict(int)
         self._came: dict[tuple[Process | None, int], int] = {}
         self._urgent: dict[Task | None, bool] = {}
         self._silent: dict[tuple[Process | None, world.Address], tuple[int, int]] = {}  # the latest attempt: from, to
@@ -48,6 +50,7 @@ class Watching:
             for owner, name, around in (
                 (Buffers, "take", self._taking),
                 (Buffers, "give_back", self._giving_back),
+                (Held, "put", self._holding),
                 (Fetching, "judge", self._judging),
                 (Store, "write", self._writing),
                 (Fill, "need", self._needing),
@@ -76,6 +79,19 @@ class Watching:
         def counted(buffers: Buffers, buffer: memoryview) -> None:
             self._buffers[self._process] -= 1
             give_back(buffers, buffer)
+
+        return counted
+
+    def _holding(self, put: Callable[..., None]) -> Callable[..., None]:
+        def counted(held: Held, digest: object, begin: int, data: memoryview, release: Callable[[], None]) -> None:
+            def released() -> None:
+                self._held[held] -= 1
+                release()
+
+            self._held[held] += 1
+            put(held, digest, begin, data, released)
+            if self._held[held] > _HELD:
+                self._oracle.broken("memory", f"{self._process} holds {self._held[held]} pieces that came too early")
 
         return counted
 

@@ -12,6 +12,7 @@ from mkdocs.structure.files import File, Files
 from tools.site.command_line import with_options
 from tools.site.linked import file_behind, linked_pages, rewritten
 from tools.site.offline import loaded_from_elsewhere
+from tools.site.python_reference import with_docstrings
 from tools.site.reference import reference_pages
 
 
@@ -23,11 +24,11 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
-    """Adds a verb's options, links between pages, and where a page is edited that is made of a file outside docs/."""
+    """Adds options, docstrings and links, and where a page is edited that is made of a file outside docs/."""
     if outside := file_behind(page.file.src_uri):
         page.edit_url = urljoin(f"{config.repo_url}/", f"{config.edit_uri}../{outside}")
-    path = page.file.abs_src_path
-    return rewritten(with_options(markdown), Path(path)) if path else markdown
+    markdown, path = with_docstrings(with_options(markdown)), page.file.abs_src_path
+    return rewritten(markdown, Path(path)) if path else markdown
 
 
 def on_post_build(config: Any) -> None:

@@ -166,7 +166,7 @@ async def _state_on_web(file_system: AbstractFileSystem, url: str, login: str) -
             raise FileNotFoundError("it is a folder")
         whole = re.fullmatch(r"bytes 0-0/([0-9]{1,18})", answer.headers.get("Content-Range", ""))
         if not whole:
-            raise StorageError("its server answers no ranges, so a copy that was cut off could not go on: use another")
+            raise StorageError("its server does not support range requests, so no copy could be continued: use another")
         return _state_in(answer, int(whole[1]))
 
 

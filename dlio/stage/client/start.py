@@ -15,7 +15,6 @@ from typing import Any
 from dlio.cluster.topology import Topology
 from dlio.dataset.location import TREE
 from dlio.errors import LauncherError, UsageError
-from dlio.io import world
 from dlio.io.open_folder import TakenError
 from dlio.stage.choose.decide import check_job
 from dlio.stage.choose.destination import with_dest
@@ -28,16 +27,14 @@ from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import AgentRecord, LiveFolder
 from dlio.stage.copies.locations import remember
 from dlio.stage.copies.ownership import choosing_again, folder_for_us, open_for_us
-from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options
+from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options, await_leader
 from dlio.stage.planning.plan import Plan
 from dlio.stage.strategies import AUTO, Strategy, load, names_for
 from dlio.stage.transfer.source import StagingSource, source_of
 from dlio.stage.transfer.tree import TreeFolder, anything
 
-_HEADSTART_SECONDS = 2.0
 _FORGOTTEN_SECONDS = 86400.0  # outside a scheduler: an agent killed so long ago was another job's
 START_SECONDS = 60.0  # a shared file system may be slow to load Python
-_POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +178,9 @@ def _ensured(task: Task, job: Job) -> StagedFolder:
     open_for_us(folder)
     remember(job.dest)
     lease.take(folder)
-    if job.topology.local_rank:
-        _wait_for_the_leader(folder, plan)
+    await_leader(job, lambda: serves(folder, plan) is not None)  # rather than start many agents that give up
     if not _answers(serves(folder, plan), folder):
-        _start(task, folder)
+        launch.agent(task.to_json(), LiveFolder(folder).log)
     if folder_for_us(job.dest, folder.copy, plan.wanted) != folder:  # so the agent has chosen another, too
         raise TakenError(f"{folder.path} was created by another user first: stage again")
     return folder
@@ -216,19 +212,3 @@ def serves(folder: StagedFolder, plan: Plan) -> AgentRecord | StagedFolder | Non
     if agent := LiveFolder(folder).agent():
         return agent
     return folder if not plan.needs_peers and folder.holds(plan.wanted) else None
-
-
-def _wait_for_the_leader(folder: StagedFolder, plan: Plan) -> None:
-    """Waits a moment for the node's first process to start the agent, rather than start many that give up."""
-    deadline = world.monotonic() + _HEADSTART_SECONDS
-    while world.monotonic() < deadline and serves(folder, plan) is None:
-        world.sleep(_POLL_SECONDS)
-
-
-def _start(task: Task, folder: StagedFolder) -> None:
-    """Starts an agent, and returns once it, or another one that was quicker, runs or has ended well.
-
-    Raises:
-        StorageError: it could not start, or each of several ended before it was ready; says why.
-    """
-    launch.agent(task.to_json(), LiveFolder(folder).log)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dlio.cluster.liveness import Heartbeats
 from dlio.dataset.manifest import NAME, File
 from dlio.errors import StorageError, UsageError
 from dlio.io import world
@@ -106,9 +107,9 @@ class Following:
 
     def __init__(self, folder: StagedFolder, wanted: Sequence[File], listeners: Listeners) -> None:
         self._folder, self._wanted, self._listeners = folder, wanted, listeners
-        self._client: Client | None = None
-        self._looked = 0.0
-        self._done, self._since = -1, world.monotonic()
+        self._client = Client(folder)
+        self._looked, self._done = 0.0, -1
+        self._heartbeats = Heartbeats()
 
     def is_done(self) -> bool:
         """Returns whether the copy is complete, after reporting how far it is.
@@ -125,32 +126,21 @@ class Following:
 
     def close(self) -> None:
         """Closes the connection."""
-        if self._client:
-            self._client.close()
+        self._client.close()
 
     def _look(self) -> None:
-        if self._client is None:
-            if LiveFolder(self._folder).agent() is None:
-                return
-            self._client = Client(self._folder)
         try:
             found = self._client.stat()
         except StorageError:  # it has ended, or will answer later
-            self.close()
-            self._client = None
+            LiveFolder(self._folder).agent()  # raises the error if it is of another version
             return
-        self._note(found["nodes"][0])
-        self._check(found, world.monotonic() - self._since)
-
-    def _note(self, node: dict[str, Any]) -> None:
-        """Reports what has come since the last look."""
-        if node["staged_bytes"] == self._done:
-            return
+        staged, total = (found["nodes"][0][name] for name in ("staged_bytes", "total_bytes"))
         if self._done < 0 and self._listeners.expect:
-            self._listeners.expect(node["total_bytes"] - node["staged_bytes"])
-        elif 0 <= self._done < node["staged_bytes"] and self._listeners.report:
-            self._listeners.report(node["staged_bytes"] - self._done)
-        self._done, self._since = node["staged_bytes"], world.monotonic()
+            self._listeners.expect(total - staged)
+        elif 0 <= self._done < staged and self._listeners.report:
+            self._listeners.report(staged - self._done)
+        self._done = staged
+        self._check(found, self._heartbeats.note(self._folder, staged))
 
     def _check(self, found: dict[str, Any], idle: float) -> None:
         node = found["nodes"][0]

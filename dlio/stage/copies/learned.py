@@ -20,6 +20,9 @@ from contextlib import suppress
 from dataclasses import replace
 from io import FileIO
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from dlio.dataset.json_lines import dense
 from dlio.dataset.manifest import File, Manifest
@@ -147,6 +150,7 @@ class Learned:
         names, more = self.names_of(name), [True] if name in self._received else []
         lines = b"".join(dense([*line, *more]) + b"\n" for line in zip(names, digests, strict=True))
         with self._lock:
+            self._load()  # before the first line, else all lines are read once more
             self._append(lines)
             self._found.update(zip(names, digests, strict=True))
             if name in self._groups:
@@ -203,7 +207,7 @@ def _parsed(data: bytes) -> tuple[dict[str, str], set[str], dict[str, str]]:
     found, received, begun = dict[str, str](), set[str](), dict[str, str]()
     for line in data.split(b"\n")[:-1]:
         with suppress(ValueError, TypeError, RecursionError):
-            name, digest, *more = json.loads(line)
+            name, digest, *more = _decoded(line)
             if not (isinstance(name, str) and isinstance(digest, str)):
                 continue
             (received.add if more == [True] else received.discard)(name)
@@ -212,3 +216,11 @@ def _parsed(data: bytes) -> tuple[dict[str, str], set[str], dict[str, str]]:
             elif more and isinstance(more[0], str):
                 begun[name] = more[0]
     return found, received, begun
+
+
+def _decoded(line: bytes) -> Any:
+    """Returns what a line of JSON says; raises ValueError, RecursionError."""
+    try:
+        return msgspec.json.decode(line)
+    except ValueError:  # a file name may hold half a UTF-16 pair, which only json reads, in ten times as long
+        return json.loads(line)

@@ -143,6 +143,14 @@ def leases(folder: StagedFolder) -> list[Lease]:
         raise
 
 
+def is_leased(folder: StagedFolder) -> bool:
+    """Returns whether a lease on a copy is in force; if leases cannot be read, one may be."""
+    try:
+        return bool(leases(folder))
+    except OSError:
+        return True
+
+
 def _read_all(opened: OpenFolder, prefix: str) -> Iterator[Lease | None]:
     """Yields the leases whose names begin with `prefix`, None for each file that is not a lease.
 

@@ -176,14 +176,10 @@ class LiveFolder:
 
     def _is_over(self, owner: Owner) -> bool:
         """Returns whether an agent is dead: of one that cannot be looked at, by its heartbeat."""
-        if (alive := owner.is_alive()) is not None:
-            return not alive
-        if owner.is_of_earlier_boot:
-            return True
-        try:
-            return world.wall() - (self.path / AGENT).lstat().st_mtime > liveness.LOST_SECONDS
-        except OSError:
-            return True
+        with suppress(OSError):
+            silent = world.wall() - (self.path / AGENT).lstat().st_mtime
+            return owner.is_of_earlier_boot or owner.is_lost(silent, liveness.LOST_SECONDS)
+        return True
 
     @property
     def silent_seconds(self) -> float:

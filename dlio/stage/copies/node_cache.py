@@ -57,10 +57,7 @@ def _last_used(cache: OpenFolder, name: str) -> float | None:
 
 def is_in_use(folder: StagedFolder) -> bool:
     """Returns whether a job leases the copy, or a process is filling it."""
-    try:
-        return bool(lease.leases(folder)) or is_being_filled(folder)
-    except OSError:  # what cannot be read may be in use
-        return True
+    return lease.is_leased(folder) or is_being_filled(folder)
 
 
 def is_being_filled(folder: StagedFolder) -> bool:

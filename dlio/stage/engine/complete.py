@@ -15,7 +15,7 @@ from functools import partial
 
 from dlio.dataset.manifest import File
 from dlio.errors import StorageError
-from dlio.io import limits, world
+from dlio.io import limits
 from dlio.locking.claim import claimed
 from dlio.locking.claim_file import Claim, is_in_force
 from dlio.stage.client.status import Following
@@ -31,14 +31,12 @@ from dlio.stage.engine.node import Node
 from dlio.stage.engine.store import Store
 from dlio.stage.engine.together import Together
 from dlio.stage.engine.writing import Create
-from dlio.stage.job import Job, Outcome
+from dlio.stage.job import Job, Outcome, await_leader
 from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.planning.plan import Plan
 from dlio.stage.protocol.wire import Origin
 from dlio.stage.strategies import Strategy
 from dlio.stage.transfer.source import StagingSource
-
-_HEAD_START_SECONDS = 2.0
 
 _log = logging.getLogger(__name__)
 
@@ -86,7 +84,7 @@ def _complete(job: Job, plan: Plan, copy: str, meeting: Meeting | None) -> Outco
         return Outcome(staged)
     check_names(plan.manifest)  # which was done before, if the copy is complete
     following = Following(folder, wanted, job.listeners)
-    _let_the_leader_begin(job, folder, following)
+    await_leader(job, lambda: is_being_filled(folder) or following.is_done())
     aside = _Aside(meeting, plan, folder)
 
     def is_done() -> bool:
@@ -157,15 +155,6 @@ def _at_work(
     ):
         node.begin(claim)
         yield together
-
-
-def _let_the_leader_begin(job: Job, folder: StagedFolder, following: Following) -> None:
-    """Waits a moment for the node's first process to begin, since the process that copies should be the reporter."""
-    deadline = world.monotonic() + _HEAD_START_SECONDS
-    while job.topology.local_rank and world.monotonic() < deadline:
-        if is_being_filled(folder) or following.is_done():
-            return
-        world.sleep(0.01)
 
 
 def fill(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from contextlib import suppress
 
 from dlio.cluster import liveness
 from dlio.errors import StorageError, UsageError
@@ -12,7 +10,7 @@ from dlio.io import world
 from dlio.stage.engine.node import Node
 from dlio.stage.job import Job
 from dlio.stage.meeting.folder import SHOWN, MeetingFolder, meeting_folder
-from dlio.stage.meeting.meeting import Meeting, Peer
+from dlio.stage.meeting.meeting import Meeting
 
 BEAT_SECONDS = 1.0
 FIRST_SECONDS = 3.0  # a shorter copy is shown to no other node
@@ -37,7 +35,7 @@ class Together:
     def __init__(self, job: Job, node: Node) -> None:
         self.node = node
         self._job = job
-        self._shown: MeetingFolder | None = None
+        self._told: Meeting | None = None
         self._begins_at: float | None = world.monotonic() + FIRST_SECONDS
         self._heartbeats = liveness.Heartbeats()
 
@@ -76,53 +74,39 @@ class Together:
 
     def close(self) -> None:
         """Leaves a last word for rank 0."""
-        if self._shown:
-            self._shown.leave(self.node.peer())
+        if self._told:
+            self._told.leave(self.node.peer())
 
     def show(self) -> None:
         """Calls the listener with the latest figures of all nodes."""
-        watch, meeting = self._job.listeners.watch, self.node.meeting
-        if watch is None:
+        if (watch := self._job.listeners.watch) is None:
             return
-        if meeting:
-            peers = sorted([self.node.peer(), *meeting.known()], key=lambda peer: peer.node)
-            watch(peers)
-        elif self._tells() and self._job.topology.rank == 0:
-            watch([*self._others(), self.node.peer()])
+        meeting = self.node.meeting or self._tells()
+        if meeting and (self.node.meeting or self._job.topology.rank == 0):
+            watch(sorted([self.node.peer(), *meeting.known()], key=lambda peer: peer.node))
 
-    def _tells(self) -> bool:
-        """Writes how far this node is; returns whether that could be done."""
-        if self._job.topology.world_size == 1 or self._begins_at is None or world.monotonic() < self._begins_at:
-            return False
+    def _tells(self) -> Meeting | None:
+        """Writes how far this node is, and returns where the others do; None if that cannot be done, or not yet."""
+        rank, size = self._job.topology.rank, self._job.topology.world_size
+        if size == 1 or self._begins_at is None or world.monotonic() < self._begins_at:
+            return None
         try:
-            if self._shown is None:
+            if self._told is None:
                 path = meeting_folder(self._job.manifest.content_id, kind=SHOWN)
-                self._shown = MeetingFolder(
-                    path, self._job.topology.rank, self._job.topology.world_size, all_come=False
-                )
-            self._shown.tell(self.node.peer())
+                self._told = Meeting(MeetingFolder(path, rank, size, all_come=False), rank, size)
+            self._told.tell(self.node.peer())
         except (StorageError, UsageError) as error:
             _log.info("the progress of all nodes is not shown: %s", error)
             self._begins_at = None
-            return False
-        return True
-
-    def _others(self) -> Sequence[Peer]:
-        """Returns the other processes that copy, or have copied."""
-        if self._shown is None:
-            return []
-        with suppress(StorageError):
-            ranks = [rank for rank in self._shown.nodes() if rank != self._job.topology.rank]
-            return [found[0] for found in map(self._shown.look, ranks) if found]
-        return []
+            return None
+        return self._told
 
     def _awaits_any(self) -> bool:
         if meeting := self.node.meeting:
             return meeting.awaits_any(lambda peer: self.node.is_stuck(peer.node, peer.staged))
-        if self._shown is None or self._job.topology.rank:
+        if self._told is None or self._job.topology.rank:
             return False
         return any(
-            not (peer.has_left or peer.is_complete)
-            and self._heartbeats.note(peer.node, peer.staged) < liveness.LOST_SECONDS
-            for peer in self._others()
+            not peer.is_complete and self._heartbeats.note(peer.node, peer.staged) < liveness.LOST_SECONDS
+            for peer in self._told.all_peers()
         )

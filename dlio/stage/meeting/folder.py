@@ -124,8 +124,9 @@ class MeetingFolder:
         return node in self._left
 
     def nodes(self) -> list[int]:
-        """Returns the ranks of this job's nodes that have a file here; raises StorageError."""
-        with files.storage_errors("read", self.path):
+        """Returns the nodes that have a file here; none if the folder cannot be read. See `Place`."""
+        names = list[str]()
+        with suppress(OSError):
             names = self.folder.names()
         return sorted(int(each[1]) for each in map(_NODE.fullmatch, names) if each and int(each[2]) == self._num_nodes)
 
@@ -212,8 +213,8 @@ def _leave_for_the_dead(meeting: OpenFolder) -> None:
     for name in filter(_NODE.fullmatch, meeting.names()):
         with suppress(ValueError, KeyError, TypeError, RecursionError):
             data, status = meeting.read(name)
-            is_silent = world.wall() - status.st_mtime > _SILENT_SECONDS
-            if is_silent or Owner.from_json(json.loads(data)["owner"]).is_alive() is False:
+            owner = Owner.from_json(json.loads(data)["owner"])
+            if owner.is_lost(world.wall() - status.st_mtime, _SILENT_SECONDS):
                 meeting.unlink(name)
     _remove_if_left(meeting)
 

@@ -77,6 +77,10 @@ class Introduced:
         """Returns a sign of life, new while a node has answered whenever asked: a round of many takes a minute."""
         return self._known[node][1] if node in self._silent else world.monotonic()
 
+    def nodes(self) -> range:
+        """Returns all nodes; see `Place`."""
+        return range(len(self._addresses))
+
     def heard(self, node: int) -> None:
         """Notes that a node has all; see `Place`."""
         if node < len(self._addresses):

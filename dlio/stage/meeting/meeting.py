@@ -136,6 +136,9 @@ class Place(Protocol):
     def look(self, node: int) -> tuple[Peer, object] | None:
         """Returns what a node has told, and a sign that changes while it lives; None if there is nothing."""
 
+    def nodes(self) -> Sequence[int]:
+        """Returns the nodes that may have told something, by their ranks."""
+
     def heard(self, node: int) -> None:
         """Learns from a node that it has all that it keeps."""
 
@@ -213,7 +216,7 @@ class Meeting:
 
     def all_peers(self) -> list[Peer]:
         """Returns all other nodes that are present, for a report."""
-        others = (self.peer(node) for node in range(self.num_nodes) if node != self.node)
+        others = (self.peer(node) for node in self._place.nodes() if node != self.node)
         return [peer for peer in others if peer]
 
     def known(self) -> list[Peer]:

@@ -104,7 +104,7 @@ def _outcomes(
             found += here
         except StorageError as error:
             problems.append(error)
-    unused = [LiveFolder(copy) for copy in found if copy.dest in cleaned and not _is_leased(copy)]
+    unused = [LiveFolder(copy) for copy in found if copy.dest in cleaned and not lease.is_leased(copy)]
     running = end_agents(unused, min(END_SECONDS, deadline / 2))
     meeting_folder.forget(job)
     for copy in found:
@@ -138,13 +138,6 @@ def abandon(dest: Path, copy: str) -> None:
             if not StagedFolder(each, copy).path.exists():
                 lease.drop(StagedFolder(each, copy), lease.job_name())
                 _sweep(each)
-
-
-def _is_leased(copy: StagedFolder) -> bool:
-    try:
-        return bool(lease.leases(copy))
-    except OSError:  # leases that cannot be read may be in force
-        return True
 
 
 def _give_back(dest: Path) -> None:

@@ -19,7 +19,7 @@ from dlio.stage.engine.fetch import Fetching
 from dlio.stage.protocol import tcp
 from tools.simulate.clock import Clock
 from tools.simulate.data_set import DataSet
-from tools.simulate.oracle import PACE, PATIENCE, Oracle
+from tools.simulate.oracle import GIVEN_BACK, PACE, PATIENCE, Oracle
 from tools.simulate.process import Process
 from tools.simulate.scheduler import S, Scheduler
 from tools.simulate.source import Source
@@ -207,6 +207,17 @@ def test_a_job_that_takes_long_though_nothing_is_wrong_is_noticed(scene):
     assert scene.broken == ["pace"]
     scene.oracle.causes.happened("kill", {0})
     scene.oracle.check_pace(PACE + 1)
+    assert len(scene.broken) == 1
+
+
+def test_an_agent_that_outlives_its_job_is_noticed(scene):
+    scene.scheduler.now = GIVEN_BACK + 1
+    scene.oracle.check_given_back(1)
+    assert not scene.broken
+    scene.oracle.check_given_back(0)
+    assert scene.broken == ["given-back"]
+    scene.oracle.causes.happened("stop", {0})
+    scene.oracle.check_given_back(0)
     assert len(scene.broken) == 1
 
 
