@@ -86,6 +86,6 @@ def test_no_folder_is_made_where_another_user_has_one(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("mine")
     os.chown(tmp_path / "theirs", BOB, BOB)
     check_ground(tmp_path, "mine", "missing")
-    for name, problem in (("theirs", "belongs to another user"), ("link", "not a folder")):
+    for name, problem in (("theirs", "another user"), ("link", "not a folder")):
         with pytest.raises(StorageError, match=problem):
             check_ground(tmp_path, name)
