@@ -20,7 +20,7 @@ DOCUMENTS = [path for folder in FOLDERS for path in ROOT.glob(f"{folder}/*.md")]
 IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)#\s]+)")
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 NAMED = re.compile(r"`(?:python )?((?:dlio|tests|tools|benchmarks|docs)/[\w./*-]*)`")
-PLACEHOLDER = re.compile(r"/[A-Z]+(\.py)?$")  # dlio/formats/NAME.py
+PLACEHOLDER = re.compile(r"/[A-Z-]+(\.\w+)?$")  # dlio/formats/NAME.py
 
 
 @cache

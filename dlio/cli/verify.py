@@ -221,7 +221,7 @@ def _scrub(args: argparse.Namespace) -> int:
     elif any(copy.damaged for copy in found) and not args.repair:
         _advise(f"--staged {args.dataset}" if args.dataset else "--staged")
     elif not found:
-        say(args, "checked nothing: you have no complete copy there")
+        say(args, "nothing was checked: you have no complete copy there")
     return EXIT_DONE if all(copy.is_whole for copy in found) else EXIT_SKIPPED
 
 

@@ -82,7 +82,7 @@ def test_a_cluster_decides_the_number_of_workers(photos, tmp_path, name):
 @pytest.mark.parametrize("name", ["processes", "serial"])
 def test_an_engine_of_this_machine_takes_no_address(name):
     with (
-        pytest.raises(UsageError, match=f"the engine {name} takes no address"),
+        pytest.raises(UsageError, match=f"the engine {name} accepts no address"),
         executors.open_engine(name, 1, "tcp://h:1"),
     ):
         pass

@@ -97,7 +97,7 @@ def test_pack_follows_no_link_in_place_of_a_shard(
         publish_all(aside, final, names)
 
     monkeypatch.setattr(files, "publish_all", planting)
-    with pytest.raises(StorageError, match="is a link, or another user's"):
+    with pytest.raises(StorageError, match="is a link, or belongs to another user"):
         dlio.pack(photos, tmp_path / "out", format="lmdb", engine="serial")
     assert (home / "data.mdb").read_text() == "another data base"
 

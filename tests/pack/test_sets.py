@@ -217,7 +217,7 @@ def test_merged_sets_are_one(tmp_path, packed):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda root, out: dlio.select(root, out), "nothing says which"),
+        (lambda root, out: dlio.select(root, out), "no samples are selected"),
         (lambda root, out: dlio.select(root, out, classes=["cow"]), "no class 'cow'"),
         (lambda root, out: dlio.select(root, out, where=["label"]), "expected a field and a number"),
         (lambda root, out: dlio.select(root, out, where=["age<3"]), "no small field 'age'"),

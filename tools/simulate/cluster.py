@@ -109,6 +109,11 @@ class Cluster:
             "SLURM_STEP_TASKS_PER_NODE": f"{locals_}(x{nodes})" if nodes > 1 else str(locals_),
         }
 
+    @property
+    def flips(self) -> int:
+        """How many reads of all disks had a wrong bit."""
+        return sum(disk.flips for disk in self.storage.disks.values())
+
     def living(self) -> list[Process]:
         """Returns the processes that run."""
         return [process for process in self.scheduler.processes if not process.is_dead]

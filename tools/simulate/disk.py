@@ -66,7 +66,7 @@ class Disk:
         keeps_track: whether power can be lost.
 
     Attributes:
-        opens: files that were opened.
+        opens, flips: files that were opened, and reads of which a bit was wrong.
         counted: the bytes of a call whose bytes take time, if others are a part of what they stand for; 0 for all.
     """
 
@@ -79,7 +79,7 @@ class Disk:
         self._chance = Chance(scheduler.seed, f"disk {self.name}")
         self._free_at = {READ: 0, WRITE: 0}
         self._room: tuple[int, int] | None = None  # bytes that are left, and the error after them
-        self.opens = self.counted = 0
+        self.opens = self.flips = self.counted = 0
         self._taken: set[tuple[int, int]] = set()  # pages, by inode, that count already
         self._left: dict[str, int] = {}
         self._lagging = Lagging()
@@ -188,6 +188,7 @@ class Disk:
             at = self._chance.below(len(data))
             data[at] ^= 1 << self._chance.below(8)
             self.note("flip", at)
+            self.flips += 1
 
     def times(self) -> tuple[int, int]:
         """Returns what it stamps on a file that is changed now, in ns since 1970: when it was read and written."""

@@ -116,6 +116,11 @@ class Oracle:
             self.broken("right-bytes", f"{loader} got wrong bytes of {name} from {begin} on")
         return is_right
 
+    def still_wrong(self, loader: object, name: str, begin: int) -> None:
+        """Notes that bytes were wrong again which came from the source, though nothing turned a bit of them there."""
+        if not self.causes.has_been(("source-changed",)):
+            self.broken("right-bytes", f"{loader} got wrong bytes of {name} from {begin} on, from the source, too")
+
     def failed(self, error: str, node: int) -> None:
         """Notes an error that a loader or a command of a node got."""
         self.errors.append(error)

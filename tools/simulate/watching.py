@@ -16,6 +16,7 @@ from dlio.stage.engine.store import Store
 from dlio.stage.engine.writing import Buffers
 from dlio.stage.planning.flows import THREADS
 from dlio.stage.protocol import tcp, wire
+from dlio.stage.protocol.connection import AgentError, Connection
 from tools.simulate.oracle import Oracle
 from tools.simulate.process import Process, Task
 from tools.simulate.scheduler import MS, S, Scheduler
@@ -41,6 +42,7 @@ class Watching:
         self._came: dict[tuple[Process | None, int], int] = {}
         self._urgent: dict[Task | None, bool] = {}
         self._silent: dict[tuple[Process | None, world.Address], tuple[int, int]] = {}  # the latest attempt: from, to
+        self._cut_off: set[Task | None] = set()  # tasks whose connection has just ended, which may try a new one
         self.sent_bytes: defaultdict[int, int] = defaultdict(int)  #: by each node to others
 
     @contextmanager
@@ -55,6 +57,7 @@ class Watching:
                 (Store, "write", self._writing),
                 (Fill, "need", self._needing),
                 (Fetching, "fetch", self._fetching),
+                (Connection, "read", self._reading),
                 (tcp, "connect", self._connecting),
                 (wire, "send_file", self._sending),
             ):
@@ -136,9 +139,23 @@ class Watching:
 
         return known
 
+    def _reading(self, read: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*arguments: Any, **options: Any) -> Any:
+            try:
+                return read(*arguments, **options)
+            except (AgentError, TimeoutError):
+                raise
+            except OSError:
+                self._cut_off.add(self._scheduler.current)
+                raise
+
+        return watched
+
     def _connecting(self, connect: Callable[..., Any]) -> Callable[..., Any]:
         def watched(address: world.Address, *arguments: Any) -> Any:
-            key, is_urgent = (self._process, address), self._urgent.get(self._scheduler.current, False)
+            task, key = self._scheduler.current, (self._process, address)
+            is_urgent = self._urgent.get(task, False) and task not in self._cut_off
+            self._cut_off.discard(task)
             tried, failed = self._silent.get(key, (-_AVOIDED, -_AVOIDED))
             now = self._scheduler.now  # another thread may have found out earlier, while this one tried
             if is_urgent and failed + _AT_ONCE < now < tried + _AVOIDED:

@@ -74,7 +74,8 @@ class SimulatedWorld:
     def _pid_of_the_dead(self, machine: Machine) -> int | None:
         """Returns the id of a process of a machine that has ended, if it is used again."""
         now = self.scheduler.now // _TICK
-        dead = [each.pid for each in machine.processes if not machine.living(each.pid) and each.began // _TICK < now]
+        latest = {each.pid: each.began // _TICK for each in machine.processes}
+        dead = [pid for pid, began in latest.items() if not machine.living(pid) and began < now]
         return dead[-1] if dead and self._chance.happens(self.reuse) else None
 
     def _process(self) -> Process:
