@@ -86,6 +86,7 @@ class Oracle:
         self.violations: list[Violation] = []
         self.delivered_bytes, self.slowest, self.errors = 0, 0, list[str]()
         self._writers: dict[str, dict[Process, None]] = {}
+        self._is_given_back = False
         self._published: dict[Path, frozenset[str]] = {}
 
     @property
@@ -95,8 +96,8 @@ class Oracle:
 
     @property
     def _may_lack_lease(self) -> bool:
-        """Whether disks have failed: then a copy is used without a lease, and a warning says so."""
-        return self.causes.has_been(("power", "gone", *(f"disk-{kind}" for kind in FAULTS)))
+        """Whether disks have failed, so that a warning says that a copy has no lease, or the job has given it back."""
+        return self._is_given_back or self.causes.has_been(("power", "gone", *(f"disk-{kind}" for kind in FAULTS)))
 
     def broken(self, promise: str, found: str) -> None:
         """Notes that a promise is broken, and ends the schedule."""
@@ -221,6 +222,7 @@ class Oracle:
 
     def check_given_back(self, since: int) -> None:
         """Checks, where nothing went wrong, that agents do not go on for long after a copy was given back, in ns."""
+        self._is_given_back = True  # an agent may finish a copy before it looks for its lease
         if not self.causes.troubles and self._scheduler.now > since + GIVEN_BACK:
             self.broken("given-back", f"after {(self._scheduler.now - since) / S:.1f} s agents are there still")
 
