@@ -12,7 +12,7 @@ import dlio
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError
 from dlio.io.open_folder import OpenFolder
-from dlio.stage.client import start
+from dlio.stage.client import launch, start
 from dlio.stage.copies import base_folder, ownership
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.engine import __main__ as agent_main
@@ -141,7 +141,9 @@ def test_a_slower_agent_fills_a_folder_of_its_own_and_its_starter_finds_it(
     monkeypatch.setattr(node, "UNUSED_SECONDS", 0.0)
     monkeypatch.setattr(node, "_LOOK_SECONDS", 0.25)
     said: list[str] = []
-    monkeypatch.setattr(start, "_start", lambda given, _: agent_main.work(given, said.append))  # in this process
+    monkeypatch.setattr(  # in this process
+        launch, "agent", lambda given, _: agent_main.work(start.Task.from_json(given), said.append)
+    )
 
     def work() -> None:
         folder = StagedFolder(dest / f"dlio-u{ALICE}", dataset.content_id)

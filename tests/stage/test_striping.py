@@ -160,7 +160,7 @@ def test_elsewhere_it_is_a_plain_copy_and_said(
     with caplog.at_level("INFO", logger="dlio"):
         assert_staged(dlio.stage(dataset, tmp_path / "shared", strategy="stripe"), dataset)
     assert "no stripes to choose: a plain copy" in caplog.text
-    with pytest.raises(StorageError, match="stripes cannot be chosen"):
+    with pytest.raises(StorageError, match="stripes cannot be set"):
         run(dataset, tmp_path / "other", strategy="stripe", options=Options(stripe_count=3))
 
 
