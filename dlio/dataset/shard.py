@@ -194,7 +194,7 @@ def checked(shards: Sequence[Shard], text: bytes) -> Sequence[Shard]:
 
 
 def _names(shards: Sequence[Shard]) -> list[str]:
-    return [shard.name for shard in shards] + [file.name for shard in shards for file in shard.files]
+    return [shard.name for shard in shards] + [file.name for file in files_of(shards)]
 
 
 def _is_plain(text: bytes) -> bool:

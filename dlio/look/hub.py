@@ -17,6 +17,7 @@ from typing import Any
 from dlio.dataset.apart import contents_of
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.dataset.remote import load
+from dlio.dataset.shard import files_of
 from dlio.errors import UsageError
 from dlio.io import files
 from dlio.io.sizes import counted, format_size
@@ -146,7 +147,7 @@ def _facts(found: Manifest) -> str:
 
 def _has_digests(found: Manifest) -> bool:
     """Returns whether the bytes of samples have digests: those that `dlio index` lists may have none."""
-    return all(file.digest for shard in found.shards for file in shard.files)
+    return all(file.digest for file in files_of(found.shards))
 
 
 def _distribution(found: Manifest, progress: Callable[[int], None]) -> list[dict[str, Any]]:

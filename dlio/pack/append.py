@@ -15,6 +15,7 @@ import numpy as np
 
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.dataset.schema import Schema
+from dlio.dataset.shard import files_of
 from dlio.errors import StorageError, UsageError
 from dlio.io import files
 from dlio.pack.listing.base import Listing
@@ -120,7 +121,7 @@ def check_fields(onto: Manifest, schema: Schema) -> None:
 
 def first_shard(onto: Manifest) -> int:
     """Returns the number of the first new shard: one more than that of the last one in the folder."""
-    numbers = (shard_number(file.name) for shard in onto.shards for file in shard.files)
+    numbers = (shard_number(file.name) for file in files_of(onto.shards))
     return 1 + max((number for number in numbers if number is not None), default=-1)
 
 
@@ -133,7 +134,7 @@ def published(onto: Manifest, new: Manifest) -> Manifest:
     out = onto.root
     if Manifest.load(out).content_id != onto.content_id:
         raise StorageError(f"{out} was changed by another process: run the same command again")
-    files.publish_all(new.root, out, [file.name for shard in new.shards for file in shard.files])
+    files.publish_all(new.root, out, [file.name for file in files_of(new.shards)])
     told = {name: new.origin.get(name) for name in ("source", "path", "plan", "num_shards")}
     plans = f"{onto.origin.get('plan')} {new.origin.get('plan')}"
     before = known if isinstance(known := onto.origin.get("appended"), list) else []

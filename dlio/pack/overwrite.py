@@ -12,6 +12,7 @@ from typing import Any
 from dlio.dataset import manifest
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.reader import open_table
+from dlio.dataset.shard import files_of
 from dlio.errors import DlioError, ManifestError, UsageError
 from dlio.io import files
 from dlio.io.open_folder import OpenFolder
@@ -139,7 +140,7 @@ def replace_packed(old: FolderContents, new: Manifest) -> Manifest:
         StorageError: the file system refused.
     """
     out = old.out
-    names = [file.name for shard in new.shards for file in shard.files]
+    names = [file.name for file in files_of(new.shards)]
     files.publish_all(new.root, out, names)
     _remove(out, old.names - frozenset(names))
     files.publish(new.root / manifest.NAME, out / manifest.NAME)

@@ -12,6 +12,7 @@ from pathlib import Path
 from dlio.dataset import manifest, seal
 from dlio.dataset.location import STATS_NAME
 from dlio.dataset.manifest import Manifest, Shard
+from dlio.dataset.shard import files_of
 from dlio.errors import DigestError, ManifestError, StorageError, UsageError
 from dlio.io import files
 from dlio.io.open_folder import OpenFolder
@@ -112,7 +113,7 @@ class FolderContents:
 
 def names_of(found: Manifest | None) -> frozenset[str]:
     """Returns the names of the files of all shards of a manifest."""
-    return frozenset(file.name for shard in found.shards for file in shard.files) if found else frozenset()
+    return frozenset(file.name for file in files_of(found.shards)) if found else frozenset()
 
 
 def _unlisted(out: Path, partial: Manifest | None) -> frozenset[str]:

@@ -16,6 +16,7 @@ import dlio
 from dlio.cli import main
 from dlio.dataset.manifest import NAME, File, Manifest, Shard
 from dlio.dataset.schema import Schema
+from dlio.dataset.shard import files_of
 from dlio.errors import DigestError, StorageError, UsageError
 from dlio.io.files import digest_file
 from dlio.testing.folders import content
@@ -150,7 +151,7 @@ def assert_whole(staged: Manifest, source: Manifest) -> None:
     """The staged folder holds the manifest and every file as it is described, and what `.dlio` keeps."""
     assert staged.content_id == source.content_id == Manifest.load(staged.root).content_id
     assert [shard.name for shard in staged.shards] == [shard.name for shard in source.shards]
-    files = [file for shard in source.shards for file in shard.files]
+    files = files_of(source.shards)
     assert [digest_file(staged.root / file.name) for file in files] == [file.digest for file in files]
     found = {name for name in content(staged.root) if not name.startswith(".dlio/")}
     assert found == {NAME, *(file.name for file in files)}

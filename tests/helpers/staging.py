@@ -10,6 +10,7 @@ from dlio.dataset.manifest import NAME, File, Manifest, Shard
 from dlio.dataset.schema import Schema
 from dlio.io.files import digest_file
 from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.job import Listeners
 
 MiB = 1 << 20
 
@@ -31,6 +32,19 @@ def write_dataset(
     manifest = Manifest("tfrecord", Schema.of({"image": "bytes"}, (), 0), tuple(shards), {}, root)
     manifest.save(root)
     return manifest
+
+
+def interrupted_after(num_bytes: int) -> Listeners:
+    """Returns what interrupts a stage, as Ctrl-C does, once more than so many bytes are reported."""
+    seen = 0
+
+    def interrupt(more: int) -> None:
+        nonlocal seen
+        seen += more
+        if seen > num_bytes:
+            raise KeyboardInterrupt
+
+    return Listeners(report=interrupt)
 
 
 def damaged_files(folder: Path, manifest: Manifest) -> list[str]:

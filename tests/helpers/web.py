@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,6 +63,19 @@ class Request(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Says nothing."""
+
+
+@contextmanager
+def running(server: http.server.ThreadingHTTPServer) -> Iterator[None]:
+    """Lets a thread serve until the body ends, then closes the server."""
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,12 +14,11 @@ from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DigestError, ManifestError, StorageError, UsageError
 from dlio.io import remote_files
 from dlio.loaders.opened import open_data
-from dlio.stage.job import Listeners
 from dlio.stage.run import run
 from dlio.stage.transfer.remote import Remote
 from tests.helpers.s3_server import s3_server
-from tests.helpers.staging import MiB, damaged_files, write_dataset
-from tests.helpers.web import WebServer
+from tests.helpers.staging import MiB, damaged_files, interrupted_after, write_dataset
+from tests.helpers.web import WebServer, running
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -35,12 +33,8 @@ def dataset(large_dataset: Manifest) -> Manifest:
 def web(dataset: Manifest) -> Iterator[WebServer]:
     """A web server over the folder of the data set."""
     server = WebServer(dataset.root)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with running(server):
+        yield server
 
 
 @pytest.fixture(autouse=True)
@@ -85,16 +79,8 @@ def test_a_server_that_stays_down_is_named(web: WebServer, tmp_path: Path) -> No
 
 
 def test_a_download_that_was_cut_off_goes_on(web: WebServer, dataset: Manifest, tmp_path: Path) -> None:
-    seen = 0
-
-    def interrupt(num_bytes: int) -> None:
-        nonlocal seen
-        seen += num_bytes
-        if seen > 8 * MiB:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        run(web.url, tmp_path / "local", strategy="replicate", listeners=Listeners(report=interrupt))
+        run(web.url, tmp_path / "local", strategy="replicate", listeners=interrupted_after(8 * MiB))
     staged, summary = run(web.url, tmp_path / "local", strategy="replicate")
     assert damaged_files(staged.root, dataset) == []
     assert summary.source_bytes <= dataset.num_bytes - 4 * MiB
@@ -152,12 +138,8 @@ def test_urls_that_cannot_be(tmp_path: Path) -> None:
 def test_names_are_quoted(tmp_path: Path) -> None:
     source = write_dataset(tmp_path / "source", [5, 700], stem="sub folder/50% of #1?")
     server = WebServer(source.root)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    staged = dlio.stage(server.url, tmp_path / "local")
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with running(server):
+        staged = dlio.stage(server.url, tmp_path / "local")
     assert damaged_files(staged.root, source) == []
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,8 @@ from dlio.io import remote_files
 from dlio.stage.job import Listeners
 from dlio.stage.run import run
 from tests.helpers.s3_server import s3_server
-from tests.helpers.staging import MiB, flip, write_dataset
-from tests.helpers.web import WebServer
+from tests.helpers.staging import MiB, flip, interrupted_after, write_dataset
+from tests.helpers.web import WebServer, running
 
 fsspec = pytest.importorskip("fsspec")
 Put = Callable[[bytes], str]  #: gives the file a content, and returns its URL
@@ -42,12 +41,8 @@ def web(tmp_path: Path) -> Iterator[WebServer]:
     (tmp_path / "www" / "images").mkdir(parents=True)
     server = WebServer(tmp_path / "www")
     server.headers = {"Last-Modified": "Sat, 03 Feb 2001 04:05:06 GMT"}
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with running(server):
+        yield server
 
 
 @pytest.fixture(params=["https", "s3", "memory"])
@@ -102,17 +97,9 @@ def test_a_file_at_a_url_comes_under_its_name(put: Put, tmp_path: Path, capsys: 
 
 
 def test_a_copy_that_was_cut_off_goes_on_and_has_no_name_before(put: Put, tmp_path: Path) -> None:
-    seen = 0
-
-    def interrupt(num_bytes: int) -> None:
-        nonlocal seen
-        seen += num_bytes
-        if seen > 5 * MiB:
-            raise KeyboardInterrupt
-
     url = put(CONTENT)
     with pytest.raises(KeyboardInterrupt):
-        run(url, tmp_path / "local", strategy="replicate", listeners=Listeners(report=interrupt))
+        run(url, tmp_path / "local", strategy="replicate", listeners=interrupted_after(5 * MiB))
     named = [path for path in (tmp_path / "local").rglob("my env.sqsh") if ".dlio" not in path.parts]
     assert named == []
     staged, summary = run(url, tmp_path / "local", strategy="replicate")

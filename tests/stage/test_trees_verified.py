@@ -17,8 +17,8 @@ from dlio.errors import ManifestError
 from dlio.io import world
 from dlio.loaders.torch import PackedDataset
 from dlio.stage.copies.learned import Learned
-from dlio.stage.job import Listeners
 from dlio.stage.run import run
+from tests.helpers.staging import interrupted_after
 from tests.helpers.trees import make_tree, snapshot
 
 
@@ -98,16 +98,8 @@ def test_a_copied_folder_is_no_data_set(tree: Path, tmp_path: Path) -> None:
 def test_a_file_that_was_cut_off_is_read_again_only_if_it_may_be_another(tmp_path: Path, since: str) -> None:
     """Its digest is not known before: what is here counts if it is surely what was read from the source."""
     (tmp_path / "env.sqsh").write_bytes(content := os.urandom(9 << 20))
-    seen = 0
-
-    def interrupt(num_bytes: int) -> None:
-        nonlocal seen
-        seen += num_bytes
-        if seen > 5 << 20:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "env.sqsh", tmp_path / "local", strategy="replicate", listeners=Listeners(report=interrupt))
+        run(tmp_path / "env.sqsh", tmp_path / "local", strategy="replicate", listeners=interrupted_after(5 << 20))
     [journal] = (tmp_path / "local").rglob("digests")
     text = journal.read_text()
     changed = {

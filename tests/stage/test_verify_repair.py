@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -25,6 +24,7 @@ from dlio.stage.run import run
 from tests.helpers.damage import DAMAGES, assert_whole
 from tests.helpers.staging import damaged_files, flip, folder_of, node
 from tests.helpers.users import as_user, open_to_all
+from tests.helpers.web import running
 
 pytestmark = pytest.mark.usefixtures("job_7")
 Verify = Callable[..., tuple[int, dict[str, object], str]]
@@ -205,9 +205,7 @@ def test_a_copy_is_repaired_from_a_url_and_failures_named(packed: Manifest, tmp_
     pytest.importorskip("fsspec")
     pytest.importorskip("aiohttp")
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(packed.root)))
-    serving = threading.Thread(target=server.serve_forever)
-    serving.start()
-    try:
+    with running(server):
         staged = dlio.stage(packed, tmp_path / "local")
         url = f"http://127.0.0.1:{server.server_port}"
         folder_of(staged).marker.write_text(json.dumps({"copy": staged.root.name, "source": url}))
@@ -221,10 +219,6 @@ def test_a_copy_is_repaired_from_a_url_and_failures_named(packed: Manifest, tmp_
         done = mend()
         assert done.returncode == 1
         assert f"{url}/shard-000001.tfrecord is damaged" in done.stderr
-    finally:
-        server.shutdown()
-        serving.join()
-        server.server_close()
 
 
 def damaged_copy_of_a_user(packed: Manifest, tmp_path: Path) -> Path:

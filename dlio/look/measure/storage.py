@@ -13,6 +13,7 @@ from pathlib import Path
 
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.remote import REQUEST_BYTES, blocks, fetch_range
+from dlio.dataset.shard import files_of
 from dlio.io import files
 from dlio.io.filesystems import filesystem_of
 from dlio.io.ground import check_ground
@@ -48,7 +49,7 @@ def url_rate(manifest: Manifest) -> tuple[float, int]:
         StorageError: a file cannot be read.
     """
     files, began = RemoteFiles(manifest.url), time.perf_counter()
-    sizes = ((file.name, file.num_bytes) for shard in manifest.shards for file in shard.files)
+    sizes = ((file.name, file.num_bytes) for file in files_of(manifest.shards))
     ranges = ((name, at, min(at + REQUEST_BYTES, end)) for name, end in sizes for at in range(0, end, REQUEST_BYTES))
 
     def read(part: tuple[str, int, int]) -> int:
@@ -66,7 +67,7 @@ def bring(manifest: Manifest, folder: Path) -> Manifest:
         StorageError: a file cannot be read or written.
     """
     origin = RemoteFiles(manifest.url)
-    for file in (file for shard in manifest.shards for file in shard.files):
+    for file in files_of(manifest.shards):
         path = folder / file.name
         with files.storage_errors("write", path):
             path.parent.mkdir(parents=True, exist_ok=True)

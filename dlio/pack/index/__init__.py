@@ -20,6 +20,7 @@ from pathlib import Path, PurePosixPath
 from dlio.dataset import manifest
 from dlio.dataset.manifest import Manifest, Shard
 from dlio.dataset.schema import Schema
+from dlio.dataset.shard import files_of
 from dlio.errors import DlioError, SchemaError, StorageError, UsageError
 from dlio.executors import map_bounded, num_workers, processes
 from dlio.formats.layouts.text_index import HIDDEN
@@ -150,7 +151,7 @@ def _number(path: PurePosixPath) -> str:
 
 def _hidden_names(found: Manifest) -> list[PurePosixPath]:
     """Returns the names of an index's own files, below their folder."""
-    names = [PurePosixPath(file.name) for shard in found.shards for file in shard.files]
+    names = [PurePosixPath(file.name) for file in files_of(found.shards)]
     return [name.relative_to(HIDDEN) for name in names if name.is_relative_to(HIDDEN)]
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from dlio.dataset import manifest, sample_table
 from dlio.dataset.manifest import Manifest
+from dlio.dataset.shard import files_of
 from dlio.errors import UsageError
 from dlio.formats.layouts import file_list
 from dlio.io import files
@@ -63,7 +64,7 @@ def remove_but(root: Path, kept: Manifest | None) -> None:
     """Removes all of an index's files but those of one, if any: what killed runs and replaced ones left."""
     place = None if kept is None else _place_of(kept)
     stay = {CLAIMS} if kept is None else {CLAIMS, manifest.NAME, place}
-    names = {Path(file.name).name for shard in kept.shards for file in shard.files} if kept and place == "." else set()
+    names = {Path(file.name).name for file in files_of(kept.shards)} if kept and place == "." else set()
     stay |= names | {file_list.FOLDER} if place == "." else set()
     with files.storage_errors("remove", root):
         for path in root.iterdir():

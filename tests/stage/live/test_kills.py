@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -24,7 +23,7 @@ from tests.helpers import fork_server
 from tests.helpers.agents import end_agent
 from tests.helpers.rounds import ROUNDS
 from tests.helpers.staging import damaged_files
-from tests.helpers.web import WebServer
+from tests.helpers.web import WebServer, running
 from tests.loaders.packing import pack_samples
 
 SCRIPT = Path(__file__).with_name("training_rank.py")
@@ -49,12 +48,8 @@ def web(packed: Manifest, tmp_path: Path) -> Iterator[WebServer]:
     for rank in range(NODES):
         (tmp_path / "web" / f"n{rank}").symlink_to(packed.root)
     server = WebServer(tmp_path / "web", delay=0.1)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with running(server):
+        yield server
 
 
 def started(rank: int, web: WebServer, packed: Manifest, around: Path, strategy: str) -> fork_server.Job:
