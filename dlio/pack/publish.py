@@ -65,7 +65,7 @@ class _Publisher(Executor):
         self._executor = executor
         self._threads, self._num_threads = Threads(0, "dlio-publisher"), num_threads
         self._listed = listed
-        self._listing = threading.Lock()
+        self._listing, self._ending = threading.Lock(), threading.Lock()
         self._aside: set[Path] = set()
         self._has_ended = False
 
@@ -85,13 +85,16 @@ class _Publisher(Executor):
             written = task.result()
             if written.aside is not None:
                 self._aside.add(written.aside)
-            try:
-                self._threads.grow(max(1, min(self._num_threads, len(self._aside))))
-                self._threads.submit(partial(self._settle, published, written))
-            except MissingError as none_starts:  # whoever calls this drops what it raises
-                published.set_exception(none_starts)
-            if self._has_ended:
-                self._clear()
+            with self._ending:
+                if self._has_ended:  # by an interrupt: nobody would end a thread that starts now
+                    published.cancel()
+                    self._clear()
+                    return
+                try:
+                    self._threads.grow(max(1, min(self._num_threads, len(self._aside))))
+                    self._threads.submit(partial(self._settle, published, written))
+                except MissingError as none_starts:  # whoever calls this drops what it raises
+                    published.set_exception(none_starts)
 
     def _settle(self, published: Future[Shard], written: WrittenShard) -> None:
         try:
@@ -110,8 +113,9 @@ class _Publisher(Executor):
 
     def end(self, seconds: float | None) -> None:
         """Ends the threads, and removes the unpublished shards."""
+        with self._ending:
+            self._has_ended = True
         self._threads.end(seconds)
-        self._has_ended = True
         self._clear()
 
     def _clear(self) -> None:

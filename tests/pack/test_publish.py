@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
 
 import dlio
-from dlio.dataset.manifest import PARTIAL_NAME
+from dlio.dataset.manifest import PARTIAL_NAME, Shard
 from dlio.errors import StorageError
+from dlio.executors import Pool
 from dlio.io import files
 from dlio.pack import write
+from dlio.pack.publish import publishing
 from dlio.pack.resume import PartialManifest
 from dlio.pack.sources.imagefolder import ImageFolder
 from dlio.pack.write import ASIDE
@@ -96,3 +99,23 @@ def test_a_shards_line_is_sent_after_its_files(photos, tmp_path, monkeypatch):
     monkeypatch.setattr(write, "RemoteFiles", Store)
     write._send("s3://bucket/packed", tmp_path / "out", done.shards[0])
     assert sent == [*(file.name for file in done.shards[0].files), f"{ASIDE}/{done.shards[0].name}"]
+
+
+def test_a_shard_that_is_written_after_the_end_starts_no_thread_and_leaves_nothing(tmp_path):
+    """An interrupt ends the publishing while a worker still writes; the fixture of all tests looks for threads."""
+    (tmp_path / "aside").mkdir()
+    may_end = threading.Event()
+
+    def written(_: object) -> write.WrittenShard:
+        assert may_end.wait(100)
+        return write.WrittenShard(Shard("a", 0, ()), tmp_path, tmp_path / "aside")
+
+    listed: list[Shard] = []
+    with ThreadPoolExecutor(1) as executor:
+        with pytest.raises(KeyboardInterrupt), publishing(Pool(executor, 1), listed.append) as pool:
+            published = pool.executor.submit(written, None)
+            raise KeyboardInterrupt
+        may_end.set()
+        with pytest.raises(CancelledError):
+            published.result(timeout=100)
+    assert (list(tmp_path.iterdir()), listed) == ([], [])
