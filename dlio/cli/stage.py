@@ -30,8 +30,9 @@ from dlio.stage.meeting import mpi
 from dlio.stage.meeting.meeting import Peer
 from dlio.stage.run import StageSummary, run
 from dlio.stage.transfer.tree import anything
-from dlio.stage.upkeep.as_owner import DEADLINE_SECONDS, switch_to_job_user
+from dlio.stage.upkeep.as_owner import switch_to_job_user
 from dlio.stage.upkeep.clean import clean as remove
+from dlio.stage.upkeep.patience import DEADLINE_SECONDS
 from dlio.urls import shown
 
 

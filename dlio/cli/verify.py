@@ -20,7 +20,7 @@ from dlio.pack.inspect.verify import Damage
 from dlio.pack.inspect.verify import verify as find_damage
 from dlio.pack.shard_progress import watching
 from dlio.stage.copies.folder import StagedFolder
-from dlio.stage.upkeep.as_owner import DEADLINE_SECONDS
+from dlio.stage.upkeep.patience import DEADLINE_SECONDS
 from dlio.stage.upkeep.repair import manifest_at_rest, staged_copy
 from dlio.stage.upkeep.repair import seal as seal_copy
 from dlio.stage.upkeep.scrub import Scrubbed, check_copy, scrub, step_back
@@ -54,7 +54,7 @@ def add_verbs(verbs: Verbs) -> None:
     of_copies.add_argument("--max-rate", dest="max_rate", type=_rate, metavar="SIZE", help=rate)
     seal = "if nothing is damaged, add the digest line that manifests of dlio 0.1 lack"
     verb.add_argument("--seal", action="store_true", help=seal)
-    limit = f"with --staged, as root: the seconds to wait for each user's copies ({DEADLINE_SECONDS:g})"
+    limit = f"with --staged, as root: the seconds to wait for the copies of all other users ({DEADLINE_SECONDS:g})"
     of_copies.add_argument("--deadline", type=seconds, metavar="SECONDS", help=limit)
     workers_option(verb)
 

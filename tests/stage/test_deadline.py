@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import pwd
+import re
 import shutil
 import signal
 import subprocess
@@ -27,12 +28,15 @@ from dlio.io import world
 from dlio.locking.owner import Owner
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import SOCKET, AgentRecord, LiveFolder
+from dlio.stage.upkeep import as_owner as as_owner_module
 from dlio.stage.upkeep import scrub as scrub_module
-from dlio.stage.upkeep.as_owner import Patience, as_owner, in_time
+from dlio.stage.upkeep.as_owner import as_owner, in_time
 from dlio.stage.upkeep.clean import clean
+from dlio.stage.upkeep.patience import Patience
 from dlio.stage.upkeep.scrub import scrub
-from tests.helpers.forked import Forked
+from tests.helpers.forked import Forked, wait_for
 from tests.helpers.slow_source import slow_mounts
+from tests.helpers.staging import MiB
 from tests.helpers.users import ALICE, BOB, as_user, given_to_bob, marked
 
 pytestmark = [
@@ -40,6 +44,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="becomes other users"),
     pytest.mark.timeout(60),
 ]
+CAROL = 2003
 NUM_PLANTED = 50
 _PR_CAPBSET_DROP, _CAP_SYS_PTRACE = 24, 19  # linux/prctl.h, linux/capability.h
 
@@ -149,13 +154,17 @@ def test_a_frozen_file_system_is_named_and_left(dest: Path, tmp_path: Path) -> N
             subprocess.run(["umount", "-l", copy], check=True)
     assert list(left) == [dest]
     assert "took longer than 0.5 s" in left[dest]
-    assert [(each.path, each.problem) for each in found] == [(str(dest), left[dest])]
+    assert [each.path for each in found] == [str(dest)]
+    assert "took longer than 0.25 s" in found[0].problem
     assert clean(dest) == [others]
 
 
+def _children() -> list[int]:
+    return [int(child) for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+
+
 def _children_that_run(script: str) -> list[int]:
-    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    return [int(child) for child in children if script in Path(f"/proc/{child}/cmdline").read_text()]
+    return [child for child in _children() if script in Path(f"/proc/{child}/cmdline").read_text()]
 
 
 def test_a_removal_that_is_cut_off_is_named_and_ended_later(dest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,23 +195,43 @@ def given(dest: Path, user: int, letter: str) -> Path:
     return copy
 
 
-def test_a_user_who_stops_a_scrub_stops_that_of_his_copies_only(
+class Clock:
+    """A clock that moves by `pass_time`, and by 5 s at each look while a child of this process is stopped."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.now, self.sleep = 0.0, time.sleep
+        patch.setattr(as_owner_module, "time", self)
+        patch.setattr(as_owner_module, "_LOOK_SECONDS", 0.01)
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+
+    def monotonic(self) -> float:
+        self.now += 5 * any(" T " in Path(f"/proc/{child}/stat").read_text() for child in _children())
+        return self.now
+
+
+def test_users_who_stop_a_scrub_have_one_deadline_and_hide_no_others(
     dest: Path, dataset: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for user in (BOB, ALICE):
+    for user in (BOB, ALICE, CAROL):
         assert as_user(user, lambda: dlio.stage(dataset, dest)) == 0
     look = scrub_module._look
 
     def stopped(*arguments: object, **options: object) -> object:
-        if os.geteuid() == BOB:
+        if os.geteuid() in (BOB, ALICE):
             os.kill(os.getpid(), signal.SIGSTOP)
         return look(*arguments, **options)
 
     monkeypatch.setattr(scrub_module, "_look", stopped)
-    found = {Path(each.path).stat().st_uid: each.problem for each in scrub(dest, deadline=2)}
-    assert sorted(found) == [BOB, ALICE]
-    assert found[ALICE] == ""
-    assert "longer than 2 s at 4 MiB/s: run it again, or give a longer --deadline" in found[BOB]
+    clock = Clock(monkeypatch)
+    found = {Path(each.path).stat().st_uid: each.problem for each in scrub(dest)}
+    end = "s at 4 MiB/s: run it again, or give a longer --deadline"
+    assert list(found) == [BOB, ALICE, CAROL]
+    assert f"longer than 30 {end}" in found[BOB]
+    assert re.search(rf"longer than 1\d(\.\d)? {end}", found[ALICE]), "half of what Bob has left"
+    assert found[CAROL] == ""
+    assert clock.now <= 60
 
 
 def test_copies_removed_during_a_scrub_hide_no_others(dest: Path, dataset: Manifest) -> None:
@@ -231,26 +260,43 @@ def test_root_without_the_right_to_see_progress_has_a_deadline(dest: Path, datas
     assert Forked(child).wait() == 0
 
 
-def read_zeros(seconds: float) -> Iterator[int]:
-    until, total = time.monotonic() + seconds, 0
+def read_zeros(num_blocks: int) -> Iterator[int]:
+    """Reads so many MiB; yields the bytes read."""
     with Path("/dev/zero").open("rb", buffering=0) as zeros:
-        while time.monotonic() < until:
-            total += len(zeros.read(1 << 20) or b"")
-    yield total
+        yield sum(len(zeros.read(MiB) or b"") for _ in range(num_blocks))
 
 
-def test_work_that_goes_on_is_not_ended() -> None:
-    assert len(list(as_owner(BOB, lambda: read_zeros(0.6), Patience(0.2, 1 << 10)))) == 1
+def test_work_that_goes_on_is_not_ended(dest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads 1 MiB in 40 s, where 16 KiB a second are progress."""
+    clock, steps = Clock(monkeypatch), [dest / str(number) for number in range(5)]
+
+    def work() -> Iterator[str]:
+        for step in steps:
+            yield step.name
+            wait_for(step)
+            yield from map(str, read_zeros(1))
+
+    patience = Patience(60, 16 << 10)
+    values = as_owner(BOB, work, patience)
+    for step in steps:
+        assert next(values) == step.name
+        clock.pass_time(40)
+        step.touch()
+        assert next(values) == str(MiB)
+    assert list(values) == []
+    assert patience.seconds == 60
 
 
 def test_holes_without_end_are_not_progress_without_end() -> None:
-    with pytest.raises(StorageError, match="longer than"):
-        list(as_owner(BOB, lambda: read_zeros(300), Patience(0.2, 1 << 30, 1 << 20)))
+    patience = Patience(0.4, 1 << 30, 2 * MiB)
+    with pytest.raises(StorageError, match=r"longer than 0\.2 s"):
+        list(as_owner(BOB, lambda: read_zeros(1 << 40), patience, 1 / 2))
+    assert patience.most_bytes == MiB, "the next user's are not all holes"
 
 
 def test_work_of_a_user_ends_after_the_value_at_which_its_time_is_over() -> None:
     def user() -> None:
-        values = in_time(lambda: iter([1, 2]), 1e-9)
+        values = in_time(lambda: iter([1, 2]), Patience(1e-9))
         assert next(values) == 1
         with pytest.raises(StorageError) as caught:
             next(values)
@@ -265,7 +311,7 @@ def test_what_a_child_logs_is_logged_once(caplog: pytest.LogCaptureFixture) -> N
         logging.getLogger("dlio.test").warning("seen %d", 1)
         yield "done"
 
-    assert list(in_time(work, 30)) == ["done"]
+    assert list(in_time(work, Patience(30))) == ["done"]
     assert [(each.name, each.getMessage()) for each in caplog.records] == [("dlio.test", "seen 1")]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import stat
 import subprocess
 from collections.abc import Callable
@@ -23,7 +22,6 @@ from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.job import Job
 from dlio.stage.strategies import AUTO
 from dlio.stage.transfer.source import source_of
-from dlio.stage.upkeep.as_owner import Patience, as_owner
 from dlio.stage.upkeep.clean import clean
 from tests.helpers.staging import assert_staged, write_dataset
 from tests.helpers.users import ALICE, BOB, COPY, as_user, given_to_bob, is_whole, marked
@@ -112,11 +110,6 @@ def test_a_folder_that_another_user_shuts_does_not_stop_clean(dest: Path, datase
         assert clean(dest) == [staged]
 
     assert as_user(BOB, shut) == as_user(ALICE, day) == 0
-
-
-def test_a_process_that_its_user_stops_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(StorageError, match=r"longer than 0.5 s at 1 MiB/s"):
-        list(as_owner(BOB, lambda: [os.kill(os.getpid(), signal.SIGSTOP)], Patience(0.5, 1 << 20)))
 
 
 def test_a_copy_open_to_all_with_anothers_marker_stops_nobody(dest: Path, dataset: Manifest) -> None:

@@ -9,7 +9,6 @@ root's is sent anywhere.
 
 from __future__ import annotations
 
-import errno
 import importlib
 import json
 import logging
@@ -22,47 +21,32 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dlio.errors import DlioError, StorageError
 from dlio.io import files, limits
+from dlio.stage.upkeep.patience import Patience
 
-DEADLINE_SECONDS = 60.0
 _LOOK_SECONDS = 0.5
 _END_SECONDS = 1.0  # for a child to end: one that a frozen file system holds is left to the system
 _NOBODY = 65534
 _KEPT = ("PATH", "LANG", "LC_ALL", "TZ")
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long the work may take.
-
-    Attributes:
-        seconds: the most time without progress, all pauses together.
-        rate: bytes read and written in a second that are progress; a second with fewer counts in part. Infinite for
-            work that must end after `seconds`.
-        most_bytes: the bytes that can be progress.
-    """
-
-    seconds: float = DEADLINE_SECONDS
-    rate: float = math.inf
-    most_bytes: float = math.inf
-
-    def over(self) -> StorageError:
-        """Returns the error of work whose time is over; no other error here has its number."""
-        least = "" if self.rate == math.inf else f" at {self.rate / (1 << 20):.3g} MiB/s"
-        problem = f"it took longer than {self.seconds:g} s{least}: run it again, or give a longer --deadline"
-        return StorageError(errno.ETIMEDOUT, problem)
-
-
-def as_owner(owner: int, work: Callable[[], Iterable[Any]], patience: Patience = Patience()) -> Iterator[Any]:
+def as_owner(
+    owner: int, work: Callable[[], Iterable[Any]], patience: Patience | None = None, share: float = 1
+) -> Iterator[Any]:
     """Yields the JSON values that `work` yields as the user `owner`; to be used before threads start.
 
     Root runs it in a child process that becomes that user, without root's environment. The owner runs it in this
     process, without a limit of time.
+
+    Args:
+        owner: the id of the user.
+        work: what is done.
+        patience: of the command; that of one alone by default.
+        share: the part of the patience that this work may use up, so that some is left for what follows.
 
     Raises:
         DlioError: `work` raised it; from a child process, a StorageError of the same text.
@@ -71,12 +55,12 @@ def as_owner(owner: int, work: Callable[[], Iterable[Any]], patience: Patience =
     if os.geteuid() == owner:
         yield from work()
     elif os.geteuid() == 0:
-        yield from _in_a_child(owner, work, patience)
+        yield from _in_a_child(owner, work, patience or Patience(), share)
     else:
         raise StorageError(f"it belongs to the user {owner}: only this user or root can do it")
 
 
-def in_time(work: Callable[[], Iterable[Any]], seconds: float) -> Iterator[Any]:
+def in_time(work: Callable[[], Iterable[Any]], patience: Patience, share: float = 1) -> Iterator[Any]:
     """Yields the JSON values that `work` yields, until its time is over; to be used before threads start.
 
     Root's work is killed at any point, another user's ends after one of its values: what it meets is its own.
@@ -84,17 +68,18 @@ def in_time(work: Callable[[], Iterable[Any]], seconds: float) -> Iterator[Any]:
     Raises:
         DlioError: as `as_owner`.
     """
-    patience, deadline = Patience(seconds), time.monotonic() + seconds
     if os.geteuid() == 0:
-        yield from _in_a_child(None, work, patience)
+        yield from _in_a_child(None, work, patience, share)
         return
+    part = patience.part(share)
+    deadline = time.monotonic() + part.seconds
     for value in work():
         yield value
         if time.monotonic() > deadline:
-            raise patience.over()
+            raise part.over()
 
 
-def _in_a_child(user: int | None, work: Callable[[], Iterable[Any]], patience: Patience) -> Iterator[Any]:
+def _in_a_child(user: int | None, work: Callable[[], Iterable[Any]], patience: Patience, share: float) -> Iterator[Any]:
     if user is not None:  # load what the user may not be able to read
         importlib.import_module("dlio.io.sizes")
         for algorithm in files.ALGORITHMS:
@@ -110,7 +95,7 @@ def _in_a_child(user: int | None, work: Callable[[], Iterable[Any]], patience: P
     os.close(writer)
     whose = "" if user is None else f" for the user {user}"
     try:
-        for line in _lines(reader, child, patience):
+        for line in _lines(reader, child, patience, share):
             kind, value = json.loads(line)
             if kind == "error":
                 raise StorageError(value)
@@ -123,25 +108,31 @@ def _in_a_child(user: int | None, work: Callable[[], Iterable[Any]], patience: P
         raise
     finally:
         os.close(reader)
+        before = time.monotonic()
         code = _end(child)
+        patience.use(time.monotonic() - before)
     if code:
         raise StorageError(f"the process that worked{whose} died with the exit code {code}")
 
 
-def _lines(reader: int, child: int, patience: Patience) -> Iterator[bytes]:
-    """Yields the lines that a child sends; raises StorageError when its time is over."""
-    text, lag, moved, before = b"", 0.0, 0.0, time.monotonic()
-    while True:
-        if _readable([reader], max(0.0, min(_LOOK_SECONDS, patience.seconds - lag))):
-            if not (part := os.read(reader, 1 << 16)):
-                return
-            *lines, text = (text + part).split(b"\n")
-            yield from lines
-        now, done = time.monotonic(), min(_bytes_moved(child), patience.most_bytes) if patience.rate < math.inf else 0
-        lag = max(0.0, lag + now - before - (done - moved) / patience.rate)
-        moved, before = done, now
-        if lag >= patience.seconds:
-            raise patience.over()
+def _lines(reader: int, child: int, patience: Patience, share: float) -> Iterator[bytes]:
+    """Yields the lines that a child sends; raises StorageError when its share of the time is over."""
+    part, text, lag, moved, before = patience.part(share), b"", 0.0, 0.0, time.monotonic()
+    try:
+        while True:
+            ready = _readable([reader], max(0.0, min(_LOOK_SECONDS, part.seconds - lag)))
+            now, done = time.monotonic(), min(_bytes_moved(child), part.most_bytes) if part.rate < math.inf else 0
+            lag = max(0.0, lag + now - before - (done - moved) / part.rate)
+            moved, before = done, now
+            if ready:
+                if not (data := os.read(reader, 1 << 16)):
+                    return
+                *lines, text = (text + data).split(b"\n")
+                yield from lines
+            if lag >= part.seconds:
+                raise part.over()
+    finally:
+        patience.use(lag, moved)
 
 
 def _bytes_moved(child: int) -> int:

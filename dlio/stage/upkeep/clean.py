@@ -36,7 +36,8 @@ from dlio.stage.copies.locations import folders_to_clean, folders_with_copies
 from dlio.stage.copies.node_cache import LEAVING, REMOVED, copies, discard, forget_claims, is_in_use, remove_unused
 from dlio.stage.copies.ownership import own_dest
 from dlio.stage.meeting import folder as meeting_folder
-from dlio.stage.upkeep.as_owner import DEADLINE_SECONDS, in_time
+from dlio.stage.upkeep.as_owner import in_time
+from dlio.stage.upkeep.patience import DEADLINE_SECONDS, Patience
 
 _FOUND, _REMOVED, _KEPT = "found", "removed", "kept"  # outcomes; any other one says why a copy is left
 
@@ -73,7 +74,7 @@ def clean(
     removed: list[Path] = []
     due: dict[str, None] = {}
     try:
-        for paths, outcome in in_time(partial(_outcomes, dest, job, keep, deadline), deadline):
+        for paths, outcome in in_time(partial(_outcomes, dest, job, keep, deadline), Patience(deadline)):
             if outcome == _FOUND:
                 due |= dict.fromkeys(paths)
                 continue

@@ -30,11 +30,13 @@ from dlio.stage.copies.base_folder import may_change
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.locations import folders_with_copies
 from dlio.stage.copies.node_cache import copies
-from dlio.stage.upkeep.as_owner import DEADLINE_SECONDS, Patience, as_owner, in_time
+from dlio.stage.upkeep.as_owner import as_owner, in_time
+from dlio.stage.upkeep.patience import DEADLINE_SECONDS, Patience
 from dlio.stage.upkeep.repair import manifest_at_rest, manifest_of, origin_of, repair
 
 _LEAST_RATE = 4 << 20  # bytes per second, one block: a disk that others use gives more
-_PASSES = 4  # a repair reads a file, its source, writes it, and reads it again
+_SHARE = 1 / 2  # of the time left that one user can use up while others wait
+_PASSES = 4  # a repair reads a file, its source, writes it, and reads it again; some file systems compress
 _NICEST = 19
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "riscv64": 30, "ppc64le": 273}  # asm/unistd.h
 _OF_PROCESS, _IDLE = 1, 3 << 13  # IOPRIO_WHO_PROCESS; IOPRIO_CLASS_IDLE, see ioprio_set(2)
@@ -84,26 +86,29 @@ def scrub(
         dest: the folder given to `stage`; by default every folder that `clean` looks at.
         mend: repair damaged files from the sources of the copies.
         max_rate: the limit for reading, in bytes per second; None for no limit.
-        deadline: for root, the seconds that the copies of each other user may take beyond the time in which their bytes
-            are read at 4 MiB a second (at half of `max_rate` if that is less). Your own take as long as they do.
+        deadline: for root, the seconds that the copies of all other users together may take beyond the time in which
+            their bytes are read at 4 MiB a second (at half of `max_rate` if that is less). While others wait, no user
+            can use up more than half of what is left. Your own copies take as long as they do.
 
     Raises:
         StorageError: a folder of copies cannot be read.
     """
+    listing = Patience(deadline)
     owned: dict[int, list[StagedFolder]] = {os.geteuid(): []}
-    systems: dict[int, dict[int, float]] = {os.geteuid(): {}}
+    systems: dict[int, float] = {}
     problem = None
     try:
-        for owner, parent, name, device, num_bytes in in_time(partial(_owned, dest), deadline):
+        for owner, parent, name, device, num_bytes in in_time(partial(_owned, dest), listing, _SHARE):
             owned.setdefault(owner, []).append(StagedFolder(Path(parent), name))
-            systems.setdefault(owner, {})[device] = num_bytes
+            systems[device] = num_bytes
     except StorageError as error:
         if error.errno != errno.ETIMEDOUT:
             raise
         problem = Scrubbed(str(dest or "all that is staged on this node"), problem=error.text)
     look = partial(_look, mend=mend, source=None, max_rate=max_rate)
-    for owner, folders in owned.items():
-        yield from _scrub(owner, folders, look, _patience(systems[owner], max_rate, deadline))
+    patience = _patience(listing.seconds, systems, max_rate)
+    for number, (owner, folders) in enumerate(owned.items(), 1):
+        yield from _scrub(owner, folders, look, patience, _SHARE if number < len(owned) else 1)
     if problem:
         yield problem
 
@@ -119,18 +124,23 @@ def _owned(dest: str | os.PathLike[str] | None) -> Iterator[tuple[int, str, str,
 
 
 def _system(folder: Path) -> tuple[int, float]:
-    """Returns the number of a folder's file system, and its size in bytes; raises OSError."""
+    """Returns the number of a folder's file system, and the bytes used there; raises OSError."""
     found = os.statvfs(folder)
-    return os.stat(folder).st_dev, found.f_blocks * found.f_frsize or math.inf  # noqa: PTH116  next to statvfs
+    used = (found.f_blocks - found.f_bfree) * found.f_frsize
+    return os.stat(folder).st_dev, used or math.inf  # noqa: PTH116  next to statvfs
 
 
 def _scrub(
-    owner: int, folders: Sequence[StagedFolder], look: Callable[[StagedFolder], dict[str, Any]], patience: Patience
+    owner: int,
+    folders: Sequence[StagedFolder],
+    look: Callable[[StagedFolder], dict[str, Any]],
+    patience: Patience,
+    share: float,
 ) -> Iterator[Scrubbed]:
     """Yields the findings in the complete copies of one user."""
     left = dict.fromkeys(str(folder.path) for folder in folders)
     try:
-        for path, found in as_owner(owner, partial(_look_at_all, folders, look), patience):
+        for path, found in as_owner(owner, partial(_look_at_all, folders, look), patience, share):
             del left[path]
             if found:
                 yield Scrubbed(**found)
@@ -178,14 +188,17 @@ def check_copy(
     with files.storage_errors("look at", folder.path):
         owner, systems = folder.path.lstat().st_uid, dict([_system(folder.dest)])
     work = partial(_look, folder, mend, source, max_rate)
-    [found] = as_owner(owner, lambda: [work()], _patience(systems, max_rate))
+    [found] = as_owner(owner, lambda: [work()], _patience(DEADLINE_SECONDS, systems, max_rate))
     return Scrubbed(**found)
 
 
-def _patience(systems: Mapping[int, float], max_rate: int | None, deadline: float = DEADLINE_SECONDS) -> Patience:
-    """Returns how long a user's copies may take; files full of holes have no end, but a file system has."""
+def _patience(seconds: float, systems: Mapping[int, float], max_rate: int | None) -> Patience:
+    """Returns how long the copies on some file systems may take; files full of holes have no end, but used bytes have.
+
+    The bytes are those of all users, divided by the share that one can use up: then what honest users have suffices.
+    """
     rate = min(_LEAST_RATE, max_rate / 2 if max_rate else _LEAST_RATE)
-    return Patience(deadline, rate, _PASSES * sum(systems.values()))
+    return Patience(seconds, rate, _PASSES * sum(systems.values()) / _SHARE)
 
 
 def _look(folder: StagedFolder, mend: bool, source: str | None, max_rate: int | None) -> dict[str, Any]:
