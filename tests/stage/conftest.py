@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from dlio.dataset.manifest import Manifest
+from dlio.io import remote_files
 from dlio.stage import strategies
+from tests.helpers.hostile_server import Server, servers_of
 from tests.helpers.staging import MiB, write_dataset
 from tests.stage.launched import Cluster
 
@@ -91,3 +93,23 @@ def thesis(tmp_path: Path) -> Path:
     for path in (folder, *folder.rglob("*")):
         os.chown(path, ALICE, ALICE)
     return folder
+
+
+@pytest.fixture
+def serve(dataset: Manifest) -> Iterator[Callable[[], Server]]:
+    """Starts servers over the folder of the data set, which answer as a test says."""
+    with servers_of(dataset.root) as start:
+        yield start
+
+
+@pytest.fixture
+def server(serve: Callable[[], Server]) -> Server:
+    """One such server."""
+    return serve()
+
+
+@pytest.fixture
+def tried_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that fails is asked twice, without a pause."""
+    monkeypatch.setattr(remote_files, "_FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(remote_files, "TRIES", 2)

@@ -130,8 +130,10 @@ def test_packing_above_the_quota_goes_on_where_it_ended(quota, tmp_path):
     (tmp_path / "in" / "class").mkdir(parents=True)
     for number in range(80):
         (tmp_path / "in" / "class" / f"{number}.jpg").write_bytes(encoded(number) + os.urandom(100_000))
-    with pytest.raises(StorageError, match="Disk quota exceeded"):
+    says = rf"{folder}/out/\S*shard-\d+\S*: Disk quota exceeded: remove .* the quota counts"
+    with pytest.raises(StorageError, match=says) as caught:
         dlio.pack(tmp_path / "in", folder / "out", format="tfrecord", shard_size=MiB)
+    assert caught.value.errno == errno.EDQUOT
     assert not (folder / "out" / "manifest.jsonl").exists()
     limit(10 * LIMIT)
     dlio.pack(tmp_path / "in", folder / "out", format="tfrecord", shard_size=MiB)
