@@ -30,6 +30,7 @@ settings.register_profile("dlio", max_examples=30 * ROUNDS, deadline=None, suppr
 settings.load_profile("dlio")
 # Triton comes with torch's builds for GPUs; imported after TensorFlow, it aborts the process (seen on Python 3.13).
 sys.modules["triton"] = None  # type: ignore[assignment]
+gc.disable()  # while tests are collected: of thousands of objects for each, none is garbage
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and their children, ignore it
 
 _JOIN_SECONDS = 5
@@ -50,6 +51,7 @@ def pytest_collection_finish() -> None:
     """Leaves what is loaded to no garbage collection: it would be looked through by each, and copied by each child."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -6,15 +6,16 @@ import pickle
 
 import numpy as np
 import pytest
-from scipy.stats import beta as beta_distribution
-from scipy.stats import kstest
 
 from dlio import native
 from dlio.errors import UsageError
 from dlio.images import CutMix, Grayscale, Mixup, RandomChoice, Resize, composed
 from dlio.images.mixing import Mixing, beta, mix_batch
 from dlio.random_keys import uniform
+from tests.helpers.lazy import Lazy
 from tests.helpers.transforms import keys
+
+scipy_stats = Lazy("scipy.stats")
 
 
 def batch(count: int = 6, *, planar: bool = False) -> np.ndarray:
@@ -25,7 +26,7 @@ def batch(count: int = 6, *, planar: bool = False) -> np.ndarray:
 
 @pytest.mark.parametrize("alpha", [0.1, 0.2, 0.9, 1.0, 3.5])
 def test_weights_are_of_the_beta_distribution(alpha: float) -> None:
-    assert kstest(beta(keys(20_000), alpha), beta_distribution(alpha, alpha).cdf).pvalue > 1e-4
+    assert scipy_stats.kstest(beta(keys(20_000), alpha), scipy_stats.beta(alpha, alpha).cdf).pvalue > 1e-4
 
 
 @pytest.mark.parametrize("with_core", [True, False])

@@ -9,11 +9,13 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given
-from scipy.stats import mannwhitneyu
 
 from dlio.pack.sources.chestxray14 import FINDINGS
 from tests.examples import shell
 from tests.examples.observe import NUM_TEST, NUM_TRAIN
+from tests.helpers.lazy import Lazy
+
+scipy_stats = Lazy("scipy.stats")
 
 SCRIPT = "chestxray14.py"
 BATCH_SIZE, EPOCHS = 4, 3
@@ -68,5 +70,5 @@ def test_the_area_is_scipys_u_over_the_number_of_pairs(drawn: list[tuple[int, bo
     if not having or not lacking:
         assert areas.isnan().all()
     else:
-        expected = mannwhitneyu(having, lacking).statistic / (len(having) * len(lacking))
+        expected = scipy_stats.mannwhitneyu(having, lacking).statistic / (len(having) * len(lacking))
         assert areas.tolist() == pytest.approx([expected, expected])

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
 import pytest
 
@@ -14,10 +13,19 @@ from dlio.dataset.manifest import Manifest
 from dlio.images import ColorJitter, Grayscale, RandomErasing, RandomResizedCrop
 from dlio.loaders import torch
 from dlio.loaders.dataset import PackedSamples
-from dlio.loaders.keras import PackedPyDataset
 from dlio.loaders.loader import ArrayBatches, Loader
 from dlio.loaders.sampling.order import Shuffle, Window
-from dlio.loaders.tensorflow import dataset
+from tests.helpers.lazy import Lazy
+
+if TYPE_CHECKING:
+    import keras
+
+    from dlio.loaders.keras import PackedPyDataset
+    from dlio.loaders.tensorflow import dataset
+else:
+    keras = Lazy("keras")
+    PackedPyDataset = Lazy("dlio.loaders.keras", "PackedPyDataset")
+    dataset = Lazy("dlio.loaders.tensorflow", "dataset")
 
 TRANSFORM = [RandomResizedCrop(16, flip=True), ColorJitter(0.4, 0.4, 0.4), Grayscale(0.2), RandomErasing()]
 OPTIONS: dict[str, Any] = {"seed": 7, "end": "mask"}

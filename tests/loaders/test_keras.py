@@ -5,9 +5,8 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
 import pytest
 from PIL import Image
@@ -16,11 +15,20 @@ from dlio.dataset.manifest import Manifest
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample
 from dlio.errors import UsageError
 from dlio.images import Resize
-from dlio.loaders.keras import BackupAndResume, PackedPyDataset
 from tests.helpers.images import encoded
+from tests.helpers.lazy import Lazy
 from tests.loaders.packing import pack_samples
 from tests.loaders.photos import dlio_threads, numbers
 from tests.loaders.ranks import run_job
+
+if TYPE_CHECKING:
+    import keras
+
+    from dlio.loaders.keras import BackupAndResume, PackedPyDataset
+else:
+    keras = Lazy("keras")
+    BackupAndResume = Lazy("dlio.loaders.keras", "BackupAndResume")
+    PackedPyDataset = Lazy("dlio.loaders.keras", "PackedPyDataset")
 
 ALL = list(range(41))
 STEPS = 11

@@ -8,11 +8,10 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from PIL import Image
 
 from dlio.dataset.manifest import Manifest
@@ -24,10 +23,18 @@ from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import ArrayBatches, Loader
 from dlio.loaders.sampling.order import Shuffle, Window
 from dlio.loaders.sampling.rank_share import End
-from dlio.loaders.tensorflow import dataset
 from tests.helpers.images import encoded, image
+from tests.helpers.lazy import Lazy
 from tests.loaders.packing import pack_samples
 from tests.loaders.photos import NUM_PHOTOS, dlio_threads, numbers
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from dlio.loaders.tensorflow import dataset
+else:
+    tf = Lazy("tensorflow")
+    dataset = Lazy("dlio.loaders.tensorflow", "dataset")
 
 
 @pytest.fixture

@@ -61,8 +61,7 @@ def _digest(batch: Any) -> str:
     return sha256(b"||".join(values)).hexdigest()
 
 
-@pytest.mark.parametrize("shuffle", [False, True, Window(2)])
-@pytest.mark.parametrize("transform", [None, Resize(16)])
+@pytest.mark.parametrize(("transform", "shuffle"), [(None, False), (None, True), (None, Window(2)), (Resize(16), True)])
 def test_batches_do_not_depend_on_what_is_read_ahead(
     packed_anyhow: Manifest, shuffle: Any, transform: Resize | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,10 +159,17 @@ class Gate:
 def test_reads_in_progress_are_independent_of_decoding_threads() -> None:
     gate = Gate()
     items = prefetched((gate.work(gate.reads(6)) for _ in range(3)), num_threads=1, prefetch=2)
-    opened = threading.Thread(target=lambda: [gate.begun.acquire(timeout=60) for _ in range(12)] and gate.opened.set())
+    begun: list[bool] = []
+
+    def open_gate() -> None:
+        begun.extend(gate.begun.acquire(timeout=60) for _ in range(8))
+        gate.opened.set()
+
+    opened = threading.Thread(target=open_gate)
     opened.start()
     assert list(items) == [list(range(6))] * 3
     opened.join()
+    assert begun == [True] * 8
 
 
 def test_no_more_bytes_are_ahead_than_the_bound_allows(monkeypatch: pytest.MonkeyPatch) -> None:
