@@ -23,6 +23,7 @@ from dlio.dataset.pool import ShardPool
 from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, StorageError
+from tests.helpers.rounds import ROUNDS
 from tests.loaders.packing import pack_samples
 
 SCHEMA = Schema.of({"image": "bytes", "label": "int64"})
@@ -182,7 +183,7 @@ def test_a_fork_amid_reading_threads_does_not_hang(packed: Manifest) -> None:
     for thread in threads:
         thread.start()
     try:
-        for _ in range(10):
+        for _ in range(4 * ROUNDS):
             child = os.fork()
             if child == 0:
                 os._exit(0 if pool.read(7).fields["label"] == 7 else 1)
