@@ -60,7 +60,7 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
         stack.callback(executor.shutdown)
         num_threads = sum(client.nthreads().values())
         if num_threads == 0:
-            raise LauncherError(f"the Dask cluster at {address} has no workers: start some, by dask worker {address}")
+            raise LauncherError(f"the Dask cluster at {address} has no workers: start some with: dask worker {address}")
         yield Pool(
             executor, num_threads, (distributed.KilledWorker, distributed.comm.core.CommClosedError, BrokenExecutor)
         )
@@ -79,7 +79,7 @@ class _DaskExecutor(Executor):
         """Returns a future for a call, which cannot be cancelled.
 
         Raises:
-            BrokenExecutor: the scheduler is known to be gone.
+            BrokenExecutor: the connection to the scheduler is known to be lost.
         """
         if self._client.status != "running":
             raise _gone()
@@ -96,7 +96,7 @@ class _DaskExecutor(Executor):
         self._over.set()
 
     def _watch(self) -> None:
-        """Fails all futures when the scheduler goes away; Dask itself leaves a few of them waiting for ever."""
+        """Fails all futures when the scheduler goes away; Dask itself leaves a few of them waiting forever."""
         while not self._over.wait(_LOOK_SECONDS):
             if self._client.status != "running":
                 for future in list(self._unfinished):
@@ -116,7 +116,7 @@ async def _settle(future: Future[T], task: Awaitable[T]) -> None:
 
 
 def _gone() -> BrokenExecutor:
-    return BrokenExecutor("the Dask scheduler went away")
+    return BrokenExecutor("the connection to the Dask scheduler was lost")
 
 
 def _leave_interrupts_to_the_caller() -> None:

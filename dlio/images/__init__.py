@@ -9,7 +9,7 @@ transforms of these names on PIL images; the last one has none there. Each draws
 place in the list, so that a run can be repeated. The last one may mix the samples of a batch (`Mix`): Mixup, CutMix, or
 RandomChoice of these.
 
-`Normalize` is no transform: it makes floats of the uint8 images of a batch, where the batch is.
+`Normalize` is not a transform: it converts the uint8 images of a batch to floats, on the batch's device.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class RandomResizedCrop:
         ratio: the smallest and largest width over height of the box.
         flip: mirror half of the images.
         white: the value that becomes 255 in grey images of 16 bits, such as 4095 for scans of 12 bits. Values are
-            scaled linearly, and a greater one is an error of that image. Images of 8 bits stay as they are.
+            scaled linearly, and a greater one is an error of that image. Images of 8 bits stay unchanged.
         interpolation: bilinear or bicubic, both antialiased, or nearest.
 
     Raises:

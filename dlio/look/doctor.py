@@ -42,7 +42,7 @@ def doctor(
     """Returns the checks of this machine: each finding is good, or says what to change.
 
     Args:
-        dataset: a packed data set to look at, too, in a folder or at a URL.
+        dataset: a packed data set to check, too, in a folder or at a URL.
         dest: a folder to stage to.
         report: called with each finding as soon as it is known.
     """

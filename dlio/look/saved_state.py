@@ -53,12 +53,12 @@ def _content(path: Path) -> object:
         raise missing_package("torch", "torch", f"reading {path}") from error
     try:
         is_zip = head.startswith(b"PK")  # else it is torch's old kind, which cannot be mapped
-        with warnings.catch_warnings(action="ignore"):  # about a file that is none of torch's, before the error
+        with warnings.catch_warnings(action="ignore"):  # about a file that torch did not write, before the error
             return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip or None)
     except (*_DAMAGED, pickle.UnpicklingError) as error:
         problem = str(error).partition("\n")[0]
         raise UsageError(
-            f"{path} is not JSON, and torch cannot load it without running what it holds ({problem:.200}): save the "
+            f"{path} is not JSON, and torch cannot load it without running code in it ({problem:.200}): save the "
             "loader's state alone, by torch.save(loader.state_dict(), 'run.pt')"
         ) from error
 

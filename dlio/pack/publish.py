@@ -1,8 +1,9 @@
 """Publishing shards while the next ones are written, by threads of the process that hands out the tasks.
 
-A worker that waits for its disk reads nothing. So a worker on the same machine leaves its shard aside, and this process
-syncs it and gives it its names. This is safe: Linux keeps one page cache for all processes of a machine, and reports a
-failed write to the first process that syncs the file. A worker on another machine publishes its shards itself.
+A worker that waits for its disk reads nothing. So a worker on the same machine leaves its shard unpublished, and this
+process syncs it and gives it its names. This is safe: Linux keeps one page cache for all processes of a machine, and
+reports a failed write to the first process that syncs the file. A worker on another machine publishes its shards
+itself.
 """
 
 from __future__ import annotations

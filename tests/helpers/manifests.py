@@ -10,7 +10,7 @@ from dlio.dataset.manifest import NAME, PARTIAL_NAME
 
 
 def lines_of(path: Path) -> list[str]:
-    """Returns the lines of a manifest but for the last, its digest line."""
+    """Returns the lines of a manifest except for the last, its digest line."""
     return path.read_text().splitlines()[:-1]
 
 

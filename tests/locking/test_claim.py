@@ -1,4 +1,4 @@
-"""One of many does the work; the others wait, or take over from the dead."""
+"""One of many processes does the work; the others wait, or replace a dead one."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def caffe_list(folder: Path) -> Made:
 
 
 ARCHIVED = {"a/1.png": 0, "../b/2.png": 1, "b/1.png": 2, "loose.png": 3}
-LEFT_OUT = {"../b/2.png": "leads outside", "loose.png": "not in a class folder"}
+LEFT_OUT = {"../b/2.png": "points outside", "loose.png": "not in a class folder"}
 KEPT = [("a/1.png", 0), ("b/1.png", 1)]
 
 

@@ -1,4 +1,4 @@
-"""Packing to a bucket: an S3-compatible server is a process of its own."""
+"""Packing to a bucket: an S3-compatible server is its own process."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_splits_in_both_layouts_are_chosen(tmp_path):
             (tmp_path / "two" / split / place).symlink_to(tmp_path / "one" / place / split)
     (tmp_path / "two" / "data.yaml").write_text("names: [cat, dog]")
     for folder in ("one", "two/data.yaml"):
-        with pytest.raises(UsageError, match="holds the splits train, val: give one by --option split="):
+        with pytest.raises(UsageError, match="holds the splits train, val: give one with --option split="):
             open_source(tmp_path / folder).listing()
         [sample] = read_all(open_source(tmp_path / folder, split="val"))
         assert sample["labels"].tolist() == [1] and sample["boxes"].tolist() == [[0, 0, 40, 20]]

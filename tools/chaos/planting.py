@@ -1,4 +1,4 @@
-"""What a hostile user can leave where all may write: links, pipes, odd files and forged copies, by chance.
+"""What a hostile user can leave in a folder that all can write to: random links, pipes, odd files, forged copies.
 
 plant(dest, content_id, targets, seed)     as the hostile user; what is refused is not planted
 """
@@ -67,7 +67,7 @@ def _forge(choose: random.Random, copy: Path) -> None:
 
 
 def _put(choose: random.Random, path: Path, target: Path) -> None:
-    """Puts something at a path, after removing what this user may remove there."""
+    """Creates something at a path, after removing what this user may remove there."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir() and not path.is_symlink():

@@ -28,7 +28,7 @@ def _aligned(memory: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
 
 
 class _Piece:
-    """Memory, and whether somebody uses it; for any number of threads, with or without Python's global lock."""
+    """Memory, and whether it is in use; for any number of threads, with or without Python's global lock."""
 
     def __init__(self, num_bytes: int) -> None:
         self.num_bytes = num_bytes

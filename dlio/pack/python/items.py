@@ -1,4 +1,4 @@
-"""Items as a source: each row of its listing is an item, of which a function makes samples."""
+"""Items as a source: each row of its listing is an item, from which a function makes samples."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dlio.pack.python.fields import Given, kinds
 
 Function = Callable[[Any], object]
 SOURCE = "items"  # the origin of the data sets
-_ADVICE = "fields are as schema= says, else as in the first samples of a few items; ? is a dimension that varies"
+_ADVICE = "without schema=, the first samples of a few items define the fields; ? is a dimension that varies"
 _ITEM = "item"  # the column of a listing: the pickled items
 
 

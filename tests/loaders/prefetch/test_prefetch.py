@@ -1,4 +1,4 @@
-"""Work done ahead of need: its bound, hints, and threads that hang."""
+"""Work done ahead of use: its bound, hints, and threads that hang."""
 
 from __future__ import annotations
 

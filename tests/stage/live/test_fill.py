@@ -1,4 +1,4 @@
-"""The order of a fill: what a loader waits for comes first, and no one else waits for ever."""
+"""The order of a fill: what a loader waits for comes first, and nothing else waits forever."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_files_left_for_later_are_not_begun_until_then(tmp_path: Path) -> None:
 
 
 def test_what_another_node_asks_ahead_is_not_held_up_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One thread fetches, and a loader always waits: what is asked ahead comes once it is overdue, and not before."""
+    """One thread fetches, and a loader always waits: a request ahead of use is served only once it is overdue."""
     monkeypatch.setattr(filling, "_OVERDUE_SECONDS", math.inf)
     order, size = list[int](), 64 * MiB
     asks, given = threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""Shares of links: nobody gets more than an end has, and nobody could get more without another getting less."""
+"""Shares of links: no flow gets more than an end has, and none could get more without another getting less."""
 
 from __future__ import annotations
 
