@@ -2,7 +2,7 @@
 
     python benchmarks/predicted_here.py [--strategies replicate,partition,broadcast] [--json]
 
-A node is a process with a host name and a network namespace of its own; its link is throttled by tc, the source by
+A node is a process with a host name and its own network namespace; its link is throttled by tc, the source by
 slow_source.py. Nodes write to memory. Needs root, ip and tc, and FUSE; takes about four minutes.
 """
 

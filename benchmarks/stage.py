@@ -85,7 +85,7 @@ def write_dataset(root: Path, num_shards: int, shard_bytes: int) -> Manifest:
 
 
 def forget(folder: Path) -> None:
-    """Drops a folder's files from the page cache: not others', which whoever works on this machine needs."""
+    """Drops a folder's files from the page cache: not others', which other programs need."""
     for path in folder.iterdir():
         with path.open("rb") as file:
             os.fsync(file.fileno())

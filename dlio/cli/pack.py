@@ -139,7 +139,7 @@ def _pack_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--append", action="store_true", help=add)
     source = verb.add_argument_group("source")
     kinds, shards = sources.names(), sources.format_names()
-    about = f"auto (default), {', '.join(kinds)}; of shards {', '.join(shards)}; or a module's dotted path"
+    about = f"auto (default), {', '.join(kinds)}; for shards: {', '.join(shards)}; or a module's dotted path"
     known_values(source, "--source", ["auto", *kinds, *shards], default="auto", metavar="SOURCE", help=about)
     about = "an option of the source, such as split=test of cifar10 or clip=8 of frames; may be repeated"
     source.add_argument("--option", type=name_and_value, action="append", default=[], metavar="NAME=VALUE", help=about)

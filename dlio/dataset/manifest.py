@@ -7,7 +7,7 @@
     {"digest": "xxh3-128:0f698a592b8a13e6120e494b3093e72b"}
 
 While a data set is being packed the lines are in `manifest.jsonl.partial`, in the order in which shards finish, each
-with a digest line of its own (`dlio.dataset.seal`). The final name appears when all shards are complete. `head`, `tail`
+with its own digest line (`dlio.dataset.seal`). The final name appears when all shards are complete. `head`, `tail`
 and `jq` read both.
 """
 

@@ -2,8 +2,9 @@
 
     dlio pack photos packed --format tfrecord --engine dask --engine-address tcp://head:8786
 
-All nodes of a cluster need dlio and the same paths. Dask has no authentication: whoever can connect to a scheduler runs
-code as its owner. The cluster started here listens on 127.0.0.1, so this includes every user of this machine.
+All nodes of a cluster need dlio and the same paths. Dask has no authentication: a client that can connect to a
+scheduler runs code as its owner. The cluster started here listens on 127.0.0.1, so this includes every user of this
+machine.
 
 Dask starts fresh interpreters, so a script that calls this needs `if __name__ == "__main__"`.
 """

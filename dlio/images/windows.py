@@ -212,7 +212,7 @@ class CenterCrop:
         reach = REACH[self.interpolation] * np.maximum(scales, 1) - scales / 2
         corners = np.maximum(np.floor(begins - reach), 0)
         shapes = np.minimum(np.ceil(begins + size * scales + reach), sizes) - corners
-        lengths = np.minimum(size * scales, shapes - (begins - corners))  # rounding may lead outside
+        lengths = np.minimum(size * scales, shapes - (begins - corners))  # rounding may end outside
         parts = np.concatenate([(begins - corners)[:, ::-1], lengths[:, ::-1]], axis=1)
         flips = np.zeros(len(sizes), dtype=np.bool_)
         return Windows(boxes_of(corners, shapes), flips, parts, interpolation=self.interpolation)

@@ -71,7 +71,7 @@ def filesystem_of(path: str | Path) -> FileSystem:
     """
     there = existing(Path(path))
     kind, mount = mount_of(there, Path("/proc/self/mountinfo").read_text(errors="surrogateescape"))
-    with files.storage_errors("look at", there):
+    with files.storage_errors("access", there):
         status = os.statvfs(there)
     free = status.f_bavail * status.f_frsize
     if kind in _IN_MEMORY:
@@ -85,7 +85,7 @@ def existing(path: Path) -> Path:
     Raises:
         StorageError: the path's status cannot be read.
     """
-    with files.storage_errors("look at", path):
+    with files.storage_errors("access", path):
         path = path.absolute()
         while not path.exists():
             path = path.parent

@@ -53,7 +53,7 @@ def check_ground(folder: Path, *names: str) -> None:
         StorageError: anybody may rename the entries of the folder or of one around it, or an entry of such a name is
             not a folder, or belongs to neither this user nor the folder's owner.
     """
-    with files.storage_errors("look at", folder):
+    with files.storage_errors("access", folder):
         for loose in loose_folders(folder):
             where = str(folder) if loose == folder else f"{folder}, below {loose}"
             problem = (
@@ -92,7 +92,7 @@ def check_manifests(folder: Path, *names: str) -> None:
     Raises:
         StorageError: a file of one of the names is neither this user's nor the folder's owner's.
     """
-    with files.storage_errors("look at", folder), suppress(FileNotFoundError, NotADirectoryError):
+    with files.storage_errors("access", folder), suppress(FileNotFoundError, NotADirectoryError):
         status = folder.stat()
         for path in (folder / name for name in names if status.st_mode & stat.S_IWOTH):
             with suppress(FileNotFoundError):

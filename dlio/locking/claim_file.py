@@ -181,7 +181,7 @@ def modified(folder: Below, number: int) -> float:
         StorageError: the folder cannot be read.
     """
     with (
-        files.storage_errors("look at the claims in", folder.path),
+        files.storage_errors("access the claims in", folder.path),
         suppress(FileNotFoundError),
         folder.open() as opened,
     ):

@@ -16,7 +16,7 @@ from dlio.urls import is_url
 
 _SECONDS = 15.0  # for all checks; the slowest imports MPI from a busy file system
 
-#: By what they look at.
+#: By their subject.
 CHECKS: dict[str, Check] = {
     "core": machine.core,
     "packages": machine.packages,

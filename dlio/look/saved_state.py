@@ -14,7 +14,7 @@ from dlio.errors import UsageError, missing_package
 from dlio.io.files import storage_errors
 
 _NAMES = {"version", "order", "seed", "epoch", "samples"}
-_MOST_VALUES = 1 << 20  # looked at: a checkpoint of a large model has some 10,000
+_MOST_VALUES = 1 << 20  # searched: a checkpoint of a large model has some 10,000
 _MOST_BYTES = 1 << 20  # of JSON
 _DAMAGED = (RuntimeError, ValueError, EOFError, LookupError, TypeError, AttributeError)  # of torch, by what it finds
 

@@ -94,7 +94,7 @@ class _Publisher(Executor):
                 try:
                     self._threads.grow(max(1, min(self._num_threads, len(self._aside))))
                     self._threads.submit(partial(self._settle, published, written))
-                except MissingError as none_starts:  # whoever calls this drops what it raises
+                except MissingError as none_starts:  # the caller drops what it raises
                     published.set_exception(none_starts)
 
     def _settle(self, published: Future[Shard], written: WrittenShard) -> None:

@@ -37,7 +37,7 @@ def run_in(made: SimulatedWorld, call: Callable[[], None]) -> None:
     task = scheduler.spawn(made.process(0), call, "test")
     with world.installed(made):
         while not task.has_ended and scheduler.run(scheduler.now + 10**9):
-            assert scheduler.now < 10**12, "the test waits for ever"
+            assert scheduler.now < 10**12, "the test waits forever"
     scheduler.end()
     for failed in scheduler.failed:
         assert failed.error

@@ -180,7 +180,7 @@ def test_a_lost_link_is_named(photos, tmp_path, checksums):
         PackedDataset(found.root)[0]
     assert len(dlio.verify(found, workers=1)) == (1 if checksums else 27)
     link.symlink_to("nowhere")
-    with pytest.raises(CorruptRecordError, match=rf"the link {link} to nowhere leads nowhere: .*make the link again"):
+    with pytest.raises(CorruptRecordError, match=rf"the link {link} to nowhere is broken: .*make the link again"):
         PackedDataset(found.root)[0]
     link.unlink()
     link.symlink_to(target)
@@ -311,7 +311,7 @@ def test_what_is_no_place_or_no_image_files_is_refused(photos, tmp_path, monkeyp
         with pytest.raises(UsageError, match=problem):
             dlio.index(*words)
     for options in ({"match": "a*"}, {"label_offset": 1}, {"schema": IMAGE_CLASSIFICATION}):
-        with pytest.raises(UsageError, match="are of shards"):
+        with pytest.raises(UsageError, match="are for shards"):
             dlio.index(photos, **options)
     for options in ({"out": tmp_path / "o"}, {"checksums": True}, {"on_error": "skip"}):
         with pytest.raises(UsageError, match="are for images"):

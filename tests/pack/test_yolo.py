@@ -79,7 +79,7 @@ def test_boxes_of_a_turned_image_are_those_of_its_stored_pixels(orientation, tmp
         ("0 0.5 0.5 0.5 1.5", "from 0 to 1"),
         ("0 0.5 0.5 nan 0.5", "from 0 to 1"),
         ("cat 0.5 0.5 0.5 0.5", "invalid literal"),
-        ("2 0.5 0.5 0.5 0.5", r"class 2 is none of the 2 in data\.yaml"),
+        ("2 0.5 0.5 0.5 0.5", r"class 2 is not one of the 2 in data\.yaml"),
         ("0 0.5 0.5 0.5 0.5 0.9", "a class and 4 numbers, or a polygon"),
     ],
 )

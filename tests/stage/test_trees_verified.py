@@ -120,7 +120,7 @@ def test_bytes_of_another_node_are_noted_before_they_are_written(tmp_path: Path)
     for name in ("x", "y"):
         first.begins(name)
     first.receives("x")
-    later = Learned(tmp_path)  # of the process that goes on after a kill
+    later = Learned(tmp_path)  # of the process that continues after a kill
     assert (later.is_as_read("x"), later.is_as_read("y"), later.is_as_read("z")) == (False, True, False)
     later.begins("x")
     assert Learned(tmp_path).is_as_read("x")

@@ -33,7 +33,7 @@ def plant(dest: Path, content_id: str, targets: Sequence[Path], seed: int) -> No
 
 
 def _place(choose: random.Random, dest: Path, content_id: str) -> Path:
-    """Returns a path that dlio may look at."""
+    """Returns a path that dlio may check."""
     cache = choose.choice((dest / "dlio", dest / "dlio", dest / f"dlio-u{os.geteuid()}" / "dlio"))
     copy = choose.choice((content_id, "zz", f".removed-0123456789abcdef-{content_id}", ".leaving-0123456789abcdef-zz"))
     inside = choose.choice(("s", "1", "1/s", "12", ".x", "9" * 30, ".tmp"))

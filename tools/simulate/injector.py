@@ -185,4 +185,4 @@ class Injector:
 
 
 def _nothing() -> None:
-    """Ends the faults without an end of their own."""
+    """Ends the faults that have no end."""

@@ -86,7 +86,7 @@ class Outcome:
 
 
 def sized(seed: int, nodes: int, files: int) -> Size:
-    """Returns a cluster of so many nodes, and a data set of so many files of drawn sizes."""
+    """Returns a cluster of this many nodes, and a data set of this many files of drawn sizes."""
     chance = Chance(seed, "size")
     sizes = [chance.pick((1, 4_096, 20_000, 65_537, 100_000, 300_000, 300_000)) for _ in range(files)]
     return Size(nodes, tuple(sizes), 1 + chance.below(2))

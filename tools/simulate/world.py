@@ -170,7 +170,7 @@ class SimulatedWorld:
         return os.geteuid()
 
     def limit(self, peer: Any, seconds: float) -> None:
-        """Ends each call on a connection after so many seconds."""
+        """Ends each call on a connection after this many seconds."""
         peer.limit(seconds)
 
     def keep_alive(self, peer: Any) -> None:

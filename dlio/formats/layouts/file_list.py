@@ -192,7 +192,7 @@ def _advice(folder: Path) -> str:
     """Returns what to do where a file is missing in `folder`."""
     if folder.is_dir():
         return "bring it back, or index again"
-    where = f" to {folder.readlink()} leads nowhere" if folder.is_symlink() else ", to the folder of the files, is lost"
+    where = f" to {folder.readlink()} is broken" if folder.is_symlink() else ", to the folder of the files, is lost"
     return f"the link {folder}{where}: bring the folder back, make the link again, or index again"
 
 

@@ -135,7 +135,7 @@ def listen(host: str, backlog: int) -> Socket:
 
 
 def connect(address: Address, seconds: float) -> Socket:
-    """Returns a TCP connection, whose calls time out after so many seconds; raises OSError."""
+    """Returns a TCP connection, whose calls time out after this many seconds; raises OSError."""
     return _world.connect(address, seconds)
 
 
@@ -150,7 +150,7 @@ def user_of(peer: Socket) -> int:
 
 
 def limit(peer: Socket, seconds: float) -> None:
-    """Ends each call on a connection after so many seconds, with BlockingIOError; see `System.limit`."""
+    """Ends each call on a connection after this many seconds, with BlockingIOError; see `System.limit`."""
     _world.limit(peer, seconds)
 
 

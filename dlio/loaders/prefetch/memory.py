@@ -107,7 +107,7 @@ class Strip:
         self._rest = memoryview(bytearray())
 
     def take(self, num_bytes: int) -> memoryview:
-        """Returns the next `num_bytes`, with arbitrary content. More than a piece gets memory of its own."""
+        """Returns the next `num_bytes`, with arbitrary content. More than a piece gets its own memory."""
         if num_bytes > PIECE_BYTES:
             return _aligned(np.empty(num_bytes + _ALIGNMENT, np.uint8)).view(_Hashable).data
         with self._lock:

@@ -83,7 +83,7 @@ def _bounded(file: BinaryIO, path: Path, most: int) -> BinaryIO:
 def members_of(path: Path, refused: Refused) -> Iterator[ArchiveMember]:
     """Yields the files in an archive, also those of tars within a tar, in the order of its directory.
 
-    Files that cannot be read in place are added to `refused`: links, encrypted files, names that lead outside.
+    Files that cannot be read in place are added to `refused`: links, encrypted files, names that point outside.
 
     Raises:
         SourceError: the archive is damaged, or compressed as a whole.

@@ -43,7 +43,7 @@ class Items:
 
     @property
     def path(self) -> str:
-        """The function, what becomes of arrays, and the size of shards if it is given."""
+        """The function, the encoding of arrays, and the size of shards if it is given."""
         own = _innermost(self.function)
         name = getattr(own, "__qualname__", type(own).__qualname__)
         sizes = "" if self.shard_bytes is None else f"shards of {self.shard_bytes:,} bytes"

@@ -29,7 +29,7 @@ _PLACE = re.compile(r"\.index-([0-9]{1,9})")
 
 def check_free(root: Path, overwrite: bool) -> Manifest | None:
     """Checks that a folder is new, or holds nothing but an index that may be replaced, which it returns, or a part."""
-    with files.storage_errors("look at", root):
+    with files.storage_errors("access", root):
         names = {path.name for path in root.iterdir()} if root.exists() else set[str]()
     found = Manifest.load(root) if manifest.NAME in names else None
     if found is not None:

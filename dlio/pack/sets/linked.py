@@ -230,7 +230,7 @@ def _is_there(wanted: Planned) -> bool:
     out = wanted.manifest.root
     check_ground(out)
     check_manifests(out, manifest.NAME)
-    with files.storage_errors("look at", out):
+    with files.storage_errors("access", out):
         names = sorted(path.name for path in out.iterdir()) if out.exists() else []
     if manifest.NAME in names:
         found = Manifest.load(out)

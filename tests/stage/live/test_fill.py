@@ -150,7 +150,7 @@ def test_a_source_that_answers_after_the_end_changes_no_file(tmp_path: Path, siz
 def test_a_damaged_file_is_fetched_again_though_the_disk_refuses_at_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The blocks cannot be marked as missing once; the only thread goes on all the same."""
+    """The blocks cannot be marked as missing once; the only thread continues all the same."""
     content, pwrite, refused = random.Random(0).randbytes(3 * MiB), os.pwrite, list[int]()
 
     def refuses_once(descriptor: int, data: memoryview, offset: int) -> int:

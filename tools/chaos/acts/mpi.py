@@ -22,7 +22,7 @@ from tools.chaos.violation import Violation
 NEEDS = ("root", "mpiexec (mpich, mpi4py)")
 #: How long the others wait for a rank that they have not seen yet, or that is silent, on a loaded machine.
 _LOST_SECONDS = LATE_SECONDS + liveness.LOST_SECONDS + 20.0
-#: A rank, with a host name of its own; it ignores SIGUSR1, by which Hydra says that another one has ended.
+#: A rank, with its own host name; it ignores SIGUSR1, by which Hydra says that another one has ended.
 _RANK = (
     'hostname node$PMI_RANK; trap "" USR1; folder=$1; shift; echo $$ >$folder/$PMI_RANK.pid; '
     'exec "$@" $folder/node$PMI_RANK'
