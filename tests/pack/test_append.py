@@ -75,7 +75,7 @@ def test_a_selection_grows_without_its_shards(tmp_path, packed):
     make_image_folder(tmp_path / "more", {"owl": 5})
     grown = dlio.pack(tmp_path / "more", chosen.root, append=True, engine="serial")
     assert [key for key, _ in samples(grown.root)] == [f"owl/{n:04d}.png" for n in range(5)]
-    with pytest.raises(UsageError, match="over the shards of others"):
+    with pytest.raises(UsageError, match="over the shards of other data sets"):
         dlio.pack(tmp_path / "more", chosen.root, overwrite=True, engine="serial")
 
 

@@ -101,7 +101,7 @@ def test_objects_that_are_gone_are_skipped_and_told(web: tuple[WebServer, str], 
     source = image_folder(web[1])
     listing = source.listing()
     (photos / "cat/0003.png").unlink()
-    with source.reader(listing) as read, pytest.raises(SourceError, match=r"cat/0003\.png.*is there"):
+    with source.reader(listing) as read, pytest.raises(SourceError, match=r"cat/0003\.png.*check that it exists"):
         read(list(listing.keys).index("cat/0003.png"))
 
 
@@ -160,7 +160,7 @@ def test_a_list_of_images_at_a_url(web: tuple[WebServer, str], photos: Path, tmp
     assert server.asked == []
     with found.reader(listing) as read, expected.reader(expected.listing()) as wanted:
         assert [read(row) for row in range(len(names))] == [wanted(row) for row in range(len(names))]
-        with pytest.raises(SourceError, match=r"cat/gone\.png.*is there"):
+        with pytest.raises(SourceError, match=r"cat/gone\.png.*check that it exists"):
             read(len(names))
     words = ["--format", "recordio", "--num-shards", "1", "--on-error", "skip", "--quiet", "--engine", "serial"]
     secret = url.replace("://", "://me:pass@")

@@ -37,7 +37,7 @@ def tree(folder: Path) -> Made:
     photos(folder / "in", os.fsdecode(b"b\xe4r/1.png"))
     (folder / "in/ant").mkdir()
     refused = {"ant": "has no images", "b\\xe4r/1.png": "not UTF-8", "b\\xe4r": "has no images"}
-    refused |= {"cat/loop": "leads back", "owl/caf\\xe9.png": "not UTF-8", "cat/self.png": "cannot read"}
+    refused |= {"cat/loop": "points to a folder above", "owl/caf\\xe9.png": "not UTF-8", "cat/self.png": "cannot read"}
     return folder / "in", refused, [("cat/1.png", 0), ("dog/1.png", 1), ("owl/1.png", 2)]
 
 

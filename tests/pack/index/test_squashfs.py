@@ -196,7 +196,7 @@ def inode_at(data: bytearray, kind: int) -> int:
         (2, 20, 7, "has data outside"),
         (2, 28, 0xFFFFFFFF, "is not that of a file|is far larger"),
         (2, 32, 1 << 26, "has data outside"),
-        (1, 16, 0xFFFF, "extends beyond its table"),
+        (1, 16, 0xFFFF, "points outside its table"),
         (1, 24, 0x1FFFFFFF, "points outside"),
     ],
 )
