@@ -2,8 +2,8 @@
 
     transform=[RandomCrop(32, padding=4, flip=True), ColorJitter(0.4, 0.4, 0.4), RandomErasing()]
 
-The first one chooses a part of each image (`Transform`): RandomResizedCrop, CenterCrop, Resize, RandomCrop, or Pad around
-one of them. The next ones change its pixels in turn (`Effect`): ColorJitter, Grayscale, RandomErasing,
+The first one chooses a part of each image (`Transform`): RandomResizedCrop, CenterCrop, Resize, RandomCrop, or Pad
+around one of them. The next ones change its pixels in turn (`Effect`): ColorJitter, Grayscale, RandomErasing,
 TrivialAugmentWide, RandAugment, AutoAugment, RandomVerticalFlip, RandomQuarterTurns. The last one may mix the samples
 of a batch (`Mix`): Mixup, CutMix, or RandomChoice of these. All but RandomQuarterTurns are torchvision's transforms of
 these names on PIL images. Random numbers follow from the sample's key and the place in the list, so a run can be
