@@ -79,7 +79,7 @@ def read_values(ranges: Sequence[ValueRanges], take: Take) -> Iterator[Values]:
 
 
 def _runs(ends: Numbers) -> list[slice]:
-    """Returns runs of values that end there, one behind the other, as long as fit into `_RUN_BYTES`, at least one."""
+    """Returns runs of consecutive values that end there, as many as fit into `_RUN_BYTES`, at least one."""
     runs: list[slice] = []
     begin, last = 0, 0
     while last < len(ends):

@@ -2,7 +2,7 @@
 //   DLIO_KERNEL                the attribute of the functions that make it up
 //   Bits                       a structure of deposit(bits, set), count(set), and whether that is slower than a branch
 //                              that cannot be predicted, kIsSlow
-//   write_block(planes, offsets, out)   what turns the planes of a block into its coefficients but for the first
+//   write_block(planes, offsets, out)   what turns the planes of a block into its coefficients except for the first
 //
 // No bit must be read to know where the next one is: all positions are sums of the sizes of sets.
 #include <algorithm>
@@ -88,10 +88,10 @@ DLIO_KERNEL inline void read_masks(PlaneReader& reader, const std::uint8_t* zone
 
 struct SetBits {
   std::uint64_t raw;   // of the set
-  std::uint64_t next;  // what goes on to the next level
+  std::uint64_t next;  // what continues to the next level
 };
 
-// Reads a bit of each coefficient of the set, and which of them go on: those in `all` do, and are not asked.
+// Reads a bit of each coefficient of the set, and which of them continue: those in `all` do, and are not asked.
 template <bool asks_all>
 DLIO_KERNEL inline SetBits take_both(PlaneReader& reader, std::uint64_t set, std::uint64_t all) noexcept {
   const std::uint64_t asked = asks_all ? set : set & ~all;
@@ -117,7 +117,7 @@ DLIO_KERNEL inline void read_signs(PlaneReader& reader, const std::uint8_t* clas
   }
 }
 
-// Reads the raw bits below the leading one, and what goes on. Returns the union of that.
+// Reads the raw bits below the leading one, and what continues. Returns the union of that.
 template <bool asks_all>
 DLIO_KERNEL inline std::uint64_t read_level(PlaneReader& reader, int level, const std::uint8_t* classes, int n,
                                             const Preset& preset, TileState& state) noexcept {
