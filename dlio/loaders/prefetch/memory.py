@@ -89,7 +89,7 @@ class BatchMemory:
         """Returns a view of a piece that is up to half as large again, with arbitrary content.
 
         Few of many sizes are equal. A new piece takes the place of a free one that does not fit, and is not kept if all
-        together would be larger than `limit` times `PIECE_BYTES`.
+        together would be larger than 1.5 times `limit` times `PIECE_BYTES`.
         """
         with self._lock:
             free = [piece for piece in self._kept if piece.num_bytes > PIECE_BYTES and piece.is_free]
@@ -97,7 +97,7 @@ class BatchMemory:
             if fitting:
                 return min(fitting, key=lambda piece: piece.num_bytes).lend()[:num_bytes]
             self._kept = [piece for piece in self._kept if piece not in free[:1]]
-            if sum(piece.num_bytes for piece in self._kept) + num_bytes > self.limit * PIECE_BYTES:
+            if sum(piece.num_bytes for piece in self._kept) + num_bytes > self.limit * PIECE_BYTES * 3 // 2:
                 return _Piece(num_bytes).lend()
             return self._piece(num_bytes)
 

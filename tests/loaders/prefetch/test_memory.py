@@ -140,6 +140,5 @@ def test_memory_of_large_values_is_reused_for_smaller_ones_within_a_bound() -> N
     assert where(7_000_000)[0] == second  # the smallest that fits
     assert where(5_000_000)[0] not in (first, second)  # none is up to half as large again: it replaces one
     assert sorted(piece.num_bytes for piece in memory._kept) == [5_000_000, 9_000_000]
-    where(45_000_000)  # not kept
-    where(20_000_000, 20_000_000, 20_000_000)
-    assert sum(piece.num_bytes for piece in memory._kept) <= 10 * PIECE_BYTES
+    where(60_000_000, 20_000_000, 20_000_000, 20_000_000, 20_000_000)
+    assert sorted(piece.num_bytes for piece in memory._kept) == [20_000_000] * 3  # all that fit into 15 of 4 MiB
