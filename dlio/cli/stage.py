@@ -187,10 +187,10 @@ def _stage(args: argparse.Namespace, topology: Topology, *, watch: bool) -> int:
         report = seen.to_json()
         if args.json:
             return print_report(args, report)
-        pays_after = report["pays_after_epochs"]
-        report["pays_after_epochs"] = "never: reading in place is as quick" if pays_after is None else pays_after
+        if report.pop("is_dataset") and report["pays_after_epochs"] is None:
+            report["pays_after_epochs"] = "never: reading in place is as quick"
         report["seconds"] = f"{report['seconds']:.2f}"
-        return print_report(args, {name: value for name, value in report.items() if value != ""})
+        return print_report(args, {name: value for name, value in report.items() if value not in ("", None)})
     quiet = args.quiet or topology.rank != 0
     with terminable(), Progress("stage", unit="bytes", quiet=quiet) as progress:
         shown = _Shown(progress, topology)

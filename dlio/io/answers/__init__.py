@@ -102,13 +102,15 @@ def at_most(
         return bytes(sync(file_system, _from_web, file_system, path, limit, span, login, version))
     if "s3" in protocols:
         return bytes(sync(file_system, _from_s3, file_system, path, limit, span, version))
-    if version:
-        _check(state_of(file_system, path).version, version)
     start, end = span or (0, min(file_system.size(path), limit + 1))
     if file_system.async_impl:
         read = file_system._cat_file  # cat_file calls it without a timeout
-        return bytes(sync(file_system, read, path, start=start, end=end))
-    return bytes(file_system.cat_file(path, start=start, end=end))
+        data = bytes(sync(file_system, read, path, start=start, end=end))
+    else:
+        data = bytes(file_system.cat_file(path, start=start, end=end))
+    if version:  # asked after the read: before it, a change in between would go unnoticed
+        _check(state_of(file_system, path).version, version)
+    return data
 
 
 def sync(
