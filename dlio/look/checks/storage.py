@@ -74,7 +74,7 @@ def leftovers(check: str) -> Iterator[Finding]:
             advice = f"left by jobs that ended: stage again, or dlio clean {folder}"
             yield Finding(check, State.CHANGE, f"{_counted(begun)} in {folder} incomplete", advice)
         if unused:
-            advice = f"the room is given back when another data set needs it, or now by dlio clean {folder}"
+            advice = f"their space is freed when another data set needs it, or now with dlio clean {folder}"
             size = format_size(sum(map(_num_bytes, unused)))
             yield Finding(check, State.GOOD, f"{_counted(unused)} in {folder}, {size}, used by no job: {advice}")
     if used == found:
@@ -97,7 +97,7 @@ def rates(check: str) -> Iterator[Finding]:
     known = measured.load()
     verbs = {"read": known.read, "write": known.write}
     found = [f"{verb} {name} {format_size(rate)}/s" for verb, of in verbs.items() for name, rate in of.items()]
-    advice = "plan and stage assume those of a typical cluster: measure yours by dlio bench DATASET"
+    advice = "plan and stage assume those of a typical cluster: measure yours with dlio bench DATASET"
     yield judged(check, f"{', '.join(found)} ({measured.path()})" if found else "not measured", not found, advice)
 
 
@@ -171,7 +171,7 @@ def _stripes(manifest: Manifest, check: str) -> Finding:
 def destination(path: Path, dataset: str | Path | None, check: str) -> Iterator[Finding]:
     """The folder to stage to: its type, and whether the data set fits."""
     system = filesystem_of(path)
-    advice = "other machines see it: name a node-local folder, or stage by --strategy stripe"
+    advice = "other machines see it: name a node-local folder, or stage with --strategy stripe"
     yield judged(check, f"{path}: {_room(system)}", system.shared, advice)
     needed = load(dataset).num_bytes if dataset is not None else 0
     if needed > system.free_bytes:
