@@ -12,6 +12,7 @@ import numpy as np
 from dlio import formats
 from dlio.dataset import sample_table
 from dlio.dataset.apart import advice_if_lost, files_here
+from dlio.dataset.bulk.arrays import BulkArrays
 from dlio.dataset.bulk.ranges import ValueRanges, Values
 from dlio.dataset.bulk.values import BulkValues, open_values
 from dlio.dataset.checksum import crc32c
@@ -49,7 +50,7 @@ class ShardReader:
         filling = filling or in_place(manifest, shard)
         paths = checked_files(manifest, shard, filling)
         self._table = _whole_table(manifest, shard)
-        self._bulk: BulkValues | None = None
+        self._bulk: BulkValues | BulkArrays | None = None
         self._is_prepared = False
         with closed_on_error(self):
             container = formats.load(manifest.format)
@@ -89,7 +90,7 @@ class ShardReader:
             return self._checked(index)
 
     def _doubt(self, error: CorruptRecordError) -> None:
-        """Raises the error, unless the shard was still arriving: then it may be read once more, from its source."""
+        """Raises the error, unless the shard was still arriving: then its source may be read once more."""
         if not self._may_change:
             raise error
         _log.warning("read again from the source: %s", error)
@@ -162,11 +163,8 @@ class ShardReader:
             fields = [self.read(record).fields for record in records.tolist()]
             return {name: [_viewed(values[name]) for values in fields] for name in self._schema}
         assert self._table is not None
-        if large is None:
-            values, doubtful = bulk_reader.read(records, take, out.get(bulk_reader.name))
-        else:
-            values, doubtful = bulk_reader.made(records, *large)
-        read = {name: values if name == bulk_reader.name else self._table.field(name)[records] for name in self._schema}
+        found, doubtful = bulk_reader.columns(records, take, out, large)
+        read = {name: found[name] if name in found else self._table.field(name)[records] for name in self._schema}
         for row in doubtful:
             sample = self.read(int(records[row]))
             bulk_reader.forget(int(records[row]))
@@ -182,7 +180,7 @@ class ShardReader:
         values = self._values()
         return values is None or values.prefetch_hint(records)
 
-    def _values(self) -> BulkValues | None:
+    def _values(self) -> BulkValues | BulkArrays | None:
         """Returns the reader of values by offset, None if there is none; made on first use."""
         if not self._is_prepared and self._table is not None:
             self._bulk = open_values(self._reader, self._table, self._schema)
@@ -245,7 +243,7 @@ def _whole_table(manifest: Manifest, shard: Shard) -> SampleTable | None:
 
 
 def checked_files(manifest: Manifest, shard: Shard, filling: Filling | None = None) -> list[Path]:
-    """Returns the files of `shard`, whose sizes are those in the manifest, but for those that are still arriving.
+    """Returns the files of `shard`, whose sizes are those in the manifest, except for those that are still arriving.
 
     Raises:
         StorageError: a file is missing.
@@ -273,7 +271,7 @@ def _arriving(manifest: Manifest, shard: Shard, filling: Filling) -> Collection[
 
 
 def check_size(path: Path, num_bytes: int, shard: Shard) -> None:
-    """Checks a shard's file before anything is made of it.
+    """Checks a shard's file before it is used.
 
     Raises:
         StorageError: it is not there.
@@ -286,7 +284,10 @@ def check_size(path: Path, num_bytes: int, shard: Shard) -> None:
             problem = f"cannot open the shard's file {path}: {error.strerror}{advice_if_lost(path)}"
             raise StorageError(error.errno, problem) from error
         nodes = f"node{'s' * (len(shard.nodes) > 1)} {', '.join(map(str, shard.nodes))}"
-        advice = "read it there, with a dlio loader in a job of as many nodes, or stage the whole data set to each node"
+        advice = (
+            "read it on that node, with a dlio loader in a job with this number of nodes, or stage the whole data set "
+            "to each node"
+        )
         raise StorageError(error.errno, f"{shard.name} is on {nodes}: {path} is not here; {advice}") from error
     except OSError as error:
         raise StorageError(error.errno, f"cannot open the shard's file {path}: {error.strerror}") from error

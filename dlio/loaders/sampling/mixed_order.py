@@ -21,7 +21,7 @@ import numpy as np
 from dlio.cached import cached_property
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
-from dlio.loaders.sampling.order import EpochOrder, Indices, Lane, Shuffle, epoch_order
+from dlio.loaders.sampling.order import EpochOrder, Indices, Lane, Shuffle, distinct, epoch_order
 from dlio.random_keys import derive
 
 BLOCK = 1 << 16
@@ -85,8 +85,8 @@ class MixedLane:
         nth = blocks * np.array(self.draws)[sets] + nth_in_block[offsets]
         passes, at = np.divmod(nth, self.sizes[sets])
         found = np.empty_like(positions)
-        for number in np.unique(sets).tolist():
-            for turn in np.unique(passes[sets == number]).tolist():
+        for number in distinct(sets):
+            for turn in distinct(passes[sets == number]):
                 inside = (sets == number) & (passes == turn)
                 found[inside] = self.starts[number] + self.lane(number, turn).indices(at[inside])
         return found
@@ -164,10 +164,10 @@ def mixed_order(
 
 
 def _check_lanes(manifest: Manifest, sizes: Indices) -> None:
-    """Refuses lanes of which one has more than twice the samples of another, which would be used twice as often."""
+    """Refuses lanes if one has more than twice the samples of another: the smaller's would be used more often."""
     least, most = int(sizes.min()), int(sizes.max())
     if most > 2 * least:
         problem = (
-            f"{len(sizes)} lanes of {manifest.root} have {least:,} to {most:,} samples, and a mixture draws as often"
+            f"{len(sizes)} lanes of {manifest.root} have {least:,} to {most:,} samples, but a mixture draws as often"
         )
         raise UsageError(f"{problem} from each: use fewer lanes, or pack this set with more shards")
