@@ -33,7 +33,7 @@ from dlio.stage.protocol.connection import is_node, node_of
 from dlio.stage.protocol.unix import UnixListener
 
 _TICK_SECONDS = 0.25
-_LOOK_SECONDS = 2.0  # between two looks at leases and folders
+_LOOK_SECONDS = 2.0  # between two checks of leases and folders
 UNUSED_SECONDS = 10.0  # without a client
 STUCK_SECONDS = 600.0  # without a block: nobody waits any longer for a node
 _SHOWN_NODES = 100  # which mostly fit into `wire.MAX_STAT`
@@ -46,7 +46,7 @@ class AgentStopped(BaseException):
 
 
 class Node:
-    """One node's part of a copy, being filled; `fill` and `server` run in threads of their own.
+    """One node's part of a copy, being filled; `fill` and `server` run in their own threads.
 
     Attributes:
         meeting: the other nodes; None if files are passed to none.
@@ -118,7 +118,7 @@ class Node:
 
     @property
     def address(self) -> world.Address:
-        """Where other nodes reach this one; of the only node of a job, which opens no port, a place that is none."""
+        """Where other nodes reach this one; of the only node of a job, which opens no port, a placeholder."""
         return self._tcp.address if self._tcp else ("", 0)
 
     def _lacking(self) -> set[int]:
