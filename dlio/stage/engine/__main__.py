@@ -34,7 +34,7 @@ from dlio.stage.engine.node import AgentStopped, Node
 from dlio.stage.job import Job
 from dlio.stage.planning.plan import Plan
 
-_FULL = 0.98  # of the remaining space, if it is not enough
+_FULL = 0.98  # of the room that is left, if it is not enough
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ def _chosen(stack: ExitStack, task: Task) -> tuple[Job, Plan, StagedFolder, Clai
 
 
 def _is_served(folder: StagedFolder, plan: Plan) -> Callable[[], bool]:
-    """Returns a check that another process serves the copy, which raises StorageError if none does for long."""
+    """Returns what looks whether another process serves the copy, and raises StorageError if none does for long."""
     deadline = world.monotonic() + START_SECONDS
 
     def look() -> bool:
@@ -110,7 +110,7 @@ def ready_node(task: Task, job: Job, plan: Plan, folder: StagedFolder, claim: Cl
     """Returns the node that fetches and serves; raises DlioError if it cannot, as `Node.begin`."""
     live = LiveFolder(folder)
     live.make()
-    live.keep_task(replace(task, listed="").to_json())  # a later agent checks itself
+    live.keep_task(replace(task, listed="").to_json())  # a later agent looks itself
     node = Node(job, _with_room(task, plan, folder), folder)
     try:
         node.begin(claim)

@@ -96,7 +96,7 @@ def _complete(job: Job, plan: Plan, copy: str, meeting: Meeting | None) -> Outco
             check_safe(folder)
             return Outcome(staged)
         names = [file.name for file in wanted]
-        plan = Plan(plan.manifest) if aside.has_left else plan  # the others do not expect this node any more
+        plan = Plan(plan.manifest) if aside.has_left else plan  # the others do not look for this node any more
         finish = partial(folder.finish, plan.manifest, names, job.access(None))
         filled = fill(job, plan, folder, claim, finish, meeting=None if aside.has_left else meeting)
     return replace(filled, manifest=staged)
@@ -110,7 +110,7 @@ class _Aside:
         self.has_left = False
 
     def look(self) -> None:
-        """Checks whether such a process fills the copy."""
+        """Looks whether such a process fills the copy."""
         if self._meeting is None or self.has_left or not (agent := LiveFolder(self._folder).agent()):
             return
         if self._meeting.is_joined_by_others and (agent.node, agent.nodes) == (self._plan.node, self._plan.num_nodes):
@@ -118,7 +118,7 @@ class _Aside:
         self.leave()
 
     def leave(self) -> None:
-        """Notes that this node keeps nothing for the others."""
+        """Leaves the word that this node keeps nothing for the others."""
         if self._meeting:
             self._meeting.leave(self._meeting.word())
         self.has_left = True

@@ -1,7 +1,7 @@
 """Fetches the files of a store by threads, and lets others wait for what they need of them.
 
 What fails is tried again after growing pauses; a waiting reader gets the error's text.
-The files that this node reads from the source, and all others, have their own threads: else all threads of two nodes
+The files that this node reads from the source, and all others, have threads of their own: else all threads of two nodes
 could wait for each other, each for what the other reads from the source as soon as a thread is free.
 """
 
@@ -22,7 +22,7 @@ from dlio.stage.planning.flows import THREADS
 from dlio.stage.protocol.wire import Origin, Span
 
 LATER_SECONDS, _OVERDUE_SECONDS = 0.1, 1.0
-_IDLE_SECONDS = 5.0  # between two checks for unannounced work, once all is present
+_IDLE_SECONDS = 5.0  # between two looks for unannounced work, once all is present
 
 
 class Fill:
@@ -81,7 +81,7 @@ class Fill:
         self._threads = started_up_to((threads or self._most) * len(self._pending), self._work, "dlio-fill")
 
     def stop(self) -> bool:
-        """Ends the threads, and returns whether they do within a moment: one may hang in a read of the source."""
+        """Has the threads end, and returns whether they do within a moment: one may hang in a read of the source."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -142,7 +142,7 @@ class Fill:
         return self.need(number, spans, beat)
 
     def _cleared(self, number: int, spans: Sequence[Span]) -> bool:
-        """Requests spans again; returns False while the file is verified: what comes then would get its name."""
+        """Has spans fetched again; returns False while the file is verified: what comes then would get its name."""
         self._failures.from_source.add(number)
         with self._changed:
             if is_free := number not in self._finishing:
@@ -196,7 +196,7 @@ class Fill:
             else:
                 with self._changed:
                     self._of(piece.number).leave_for_later(piece.number)
-        except Exception as error:  # packages that read from URLs have their own exceptions
+        except Exception as error:  # packages that read from URLs have exceptions of their own
             self._failed(piece.number, error)
         else:
             with self._changed:

@@ -46,7 +46,7 @@ class AgentStopped(BaseException):
 
 
 class Node:
-    """One node's part of a copy, being filled; `fill` and `server` run in their own threads.
+    """One node's part of a copy, being filled; `fill` and `server` run in threads of their own.
 
     Attributes:
         meeting: the other nodes; None if files are passed to none.
@@ -118,7 +118,7 @@ class Node:
 
     @property
     def address(self) -> world.Address:
-        """Where other nodes reach this one; of the only node of a job, which opens no port, a placeholder."""
+        """Where other nodes reach this one; of the only node of a job, which opens no port, a place that is none."""
         return self._tcp.address if self._tcp else ("", 0)
 
     def _lacking(self) -> set[int]:

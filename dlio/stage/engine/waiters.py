@@ -19,7 +19,7 @@ _OPENING_SECONDS = 0.02  # for which such a loader may have to wait for one of t
 
 
 class News:
-    """The news of a file for one waiting thread; set whenever something was fetched, or failed.
+    """What one waits for of a file, in one thread; it is set whenever something was fetched, or failed.
 
     Args:
         beat: called every two seconds of waiting; None for nothing.
@@ -29,7 +29,7 @@ class News:
         self._beat, self._beaten, self.event = beat, world.monotonic(), world.event()
 
     def wait(self) -> None:
-        """Waits for news, or a moment: the state may change without news."""
+        """Waits for news, or a moment: what is waited for may change without them."""
         self.event.wait(_MOMENT_SECONDS)
         self.event.clear()
         if self._beat and world.monotonic() - self._beaten > BEAT_SECONDS:

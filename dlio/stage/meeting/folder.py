@@ -7,7 +7,7 @@
 
 Outside a scheduler a job is named after what its launcher gives. Two jobs that still have one name do not meet if they
 have other numbers of nodes. Else they stage the same: each node is known by the process that came first, and the other
-one asks the others, but reports nothing as long as that runs. Nobody else can replace $DLIO_MEET, or it is not used.
+one asks the others, but tells nothing as long as that lives. Nobody else can replace $DLIO_MEET, or it is not used.
 What lies below is reached by descriptor, follows no link, and is this user's alone: so nothing is written or removed
 elsewhere, even if the modes of these folders change later.
 """
@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 class MeetingFolder:
-    """A node's record for the others, in files; a `Place`. Raises StorageError if it cannot be made.
+    """Where a node tells the others of itself, in files; a `Place`. Raises StorageError if it cannot be made.
 
     Args:
         path: the folder, as `meeting_folder` names it.
@@ -131,7 +131,7 @@ class MeetingFolder:
         return sorted(int(each[1]) for each in map(_NODE.fullmatch, names) if each and int(each[2]) == self._num_nodes)
 
     def leave(self, last: Peer | None) -> None:
-        """Leaves a last record for nodes that start late, or nothing; removes the folder if all left; see `Place`."""
+        """Leaves a last word for nodes that come late, or nothing; removes the folder if all have left; see `Place`."""
         with suppress(OSError):
             with suppress(FileNotFoundError):
                 self.folder.unlink(self._coming)
@@ -187,9 +187,7 @@ def _own(around: OpenFolder, name: str, forbidden: int) -> OpenFolder:
     found = around.below(name)
     if found.owner != os.geteuid() or found.status.st_mode & forbidden:
         found.close()
-        raise StorageError(
-            f"{found.path} belongs to another user, or others can change it: name another folder in {MEET}"
-        )
+        raise StorageError(f"{found.path} is not this user's alone: name another folder in {MEET}")
     return found
 
 

@@ -23,7 +23,7 @@ JOIN_SECONDS = 5.0  # after which a node that has not come is taken for lost, un
 LATE_SECONDS = 60.0  # so long its part is left to it where nobody waits: a thousand nodes start in that time
 MOST_TEXT, _HEAD = 200, 60  # characters of what failed, and of its beginning if it is longer
 _FRESH_SECONDS = 1.0  # a record is read again after this long
-_SOON_SECONDS = 0.1  # between two looks for a node that has not started yet, or that alone is awaited
+_SOON_SECONDS = 0.1  # between two looks for a node that has not come yet, or that alone is awaited
 
 
 def shortened(problem: str) -> str:

@@ -71,7 +71,7 @@ def test_a_meeting_in_a_folder_of_another_user_is_refused(
     planted = path if below else path.parent
     planted.mkdir(parents=True, mode=0o700)
     os.chown(planted, 54321, 54321)
-    with pytest.raises(StorageError, match=f"{planted} is open to other users: name another folder in DLIO_MEET"):
+    with pytest.raises(StorageError, match=f"{planted} is not this user's alone: name another folder in DLIO_MEET"):
         met(CONTENT, 0, 2)
     assert list(planted.iterdir()) == []
 
@@ -185,7 +185,7 @@ def test_a_meeting_that_others_can_read_is_refused(tmp_path: Path, monkeypatch: 
     meet_in(tmp_path, monkeypatch)
     met(CONTENT, 0, 2)
     meeting_folder(CONTENT).chmod(0o750)
-    with pytest.raises(StorageError, match="belongs to another user, or others can change it"):
+    with pytest.raises(StorageError, match="is not this user's alone"):
         met(CONTENT, 1, 2)
 
 
