@@ -13,7 +13,7 @@ from dlio.io.random_access import Numbers, RandomAccessFile, Take, read_ranges
 
 #: Of arrays in bytes, for the instructions that work on several numbers.
 ALIGNMENT = 64
-_RUN_BYTES = 1 << 20  # by one call of the core, into one piece of memory
+_RUN_BYTES = 2 << 20  # by one call of the core, into one piece of memory; twice as many may not fit one
 
 
 @dataclass(frozen=True, slots=True)
