@@ -1,6 +1,6 @@
 """Completing a copy in this process: one process of a node fills and serves it, the others wait for it.
 
-The process that fills is a `dlio stage` or an agent. If it dies, one that waits continues its unfinished files.
+The process that fills is a `dlio stage` or an agent. If it dies, one that waits goes on with its unfinished files.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class Fill:
 
     @property
     def problem(self) -> str:
-        """The last failure that still holds; "" if none."""
+        """What failed last and was not mended since; "" if nothing."""
         return self._failures.latest
 
     def need(
@@ -125,7 +125,7 @@ class Fill:
         asked = world.monotonic()
         with self._waiters.news(number, beat) as news:
             while not self._has(number, spans, whole):
-                is_overdue = world.monotonic() - asked > _OVERDUE_SECONDS  # else urgent work could hold it up forever
+                is_overdue = world.monotonic() - asked > _OVERDUE_SECONDS  # else urgent work could hold it up for ever
                 self._ask(number, spans, is_urgent=is_urgent, comes_first=is_urgent or is_overdue)
                 with self._changed:
                     self._check(number, asked)
@@ -170,7 +170,7 @@ class Fill:
     def _work(self) -> None:
         try:
             self._fetch_pieces()
-        except BaseException as error:  # an interrupt: no other thread would continue for this one
+        except BaseException as error:  # an interrupt: no other thread would go on for this one
             self.failure = self.failure or error
             self.settled.set()
 

@@ -33,7 +33,7 @@ from dlio.stage.protocol.connection import is_node, node_of
 from dlio.stage.protocol.unix import UnixListener
 
 _TICK_SECONDS = 0.25
-_LOOK_SECONDS = 2.0  # between two checks of leases and folders
+_LOOK_SECONDS = 2.0  # between two looks at leases and folders
 UNUSED_SECONDS = 10.0  # without a client
 STUCK_SECONDS = 600.0  # without a block: nobody waits any longer for a node
 _SHOWN_NODES = 100  # which mostly fit into `wire.MAX_STAT`

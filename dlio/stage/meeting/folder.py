@@ -2,7 +2,7 @@
 
     $DLIO_MEET/dlio-meet-<user id>/<job>-<content id>/     by default below ~/.local/state/dlio
         token                          of the job; the first that writes it wins
-        node-<rank>of<nodes>.json      where a node listens, how far it is; its modification time is its heartbeat
+        node-<rank>of<nodes>.json      where a node listens, how far it is; its modification time is a sign of life
         rank-<rank>of<size>.json       the machine of a process, if the launcher does not number the nodes
 
 Outside a scheduler a job is named after what its launcher gives. Two jobs that still have one name do not meet if they
@@ -176,7 +176,7 @@ def open_meeting(path: Path) -> OpenFolder:
     check_ground(base)
     with files.storage_errors("create", path), OpenFolder.at(base) as opened:
         opened.make(path.parent.name, 0o700).close()
-        with _own(opened, path.parent.name, 0o022) as around:  # a user who can write there could replace the meeting
+        with _own(opened, path.parent.name, 0o022) as around:  # whoever can write there could replace the meeting
             _forget_old(around)
             around.make(path.name, 0o700).close()
             return _own(around, path.name, 0o077)

@@ -18,8 +18,8 @@ from dlio.stage.protocol.connection import Connection, ConnectionPool, RefusedEr
 from dlio.stage.protocol.tcp import TcpListener
 from dlio.stage.protocol.wire import MAX_STAT, SILENCE_SECONDS, Op, Request
 
-_THREADS, _MOST_LOOKS = 4, 50  # that ask other nodes, and how often each does in a second
-_SOON_SECONDS, _HUNG_SECONDS = 0.25, 5.0  # between two requests to a node, and to one that did not answer
+_THREADS, _MOST_LOOKS = 4, 50  # that look at other nodes, and how often each does in a second
+_SOON_SECONDS, _HUNG_SECONDS = 0.25, 5.0  # between two looks at a node, and at one that did not answer
 _FAREWELL_SECONDS, _POLL_SECONDS = 2.0, 5e-3
 
 
@@ -74,7 +74,7 @@ class Introduced:
         return (found[0], self._sign(node)) if found and node not in self._gone else None
 
     def _sign(self, node: int) -> float:
-        """Returns a heartbeat, new while a node has answered each request: a round of many takes a minute."""
+        """Returns a sign of life, new while a node has answered whenever asked: a round of many takes a minute."""
         return self._known[node][1] if node in self._silent else world.monotonic()
 
     def nodes(self) -> range:

@@ -2,7 +2,7 @@
 
 Where a node tells the others of itself is a place: a folder that all nodes see (folder.py), or the connections
 between nodes that MPI has introduced to each other (introduced.py). A node that comes later, or again, is found at the
-next look. No node waits for another here. Only what is needed is read, so that ten thousand nodes do not read ten
+next look. No node waits for another here. Only what is needed is looked at, so that ten thousand nodes do not read ten
 thousand records each.
 """
 
@@ -22,7 +22,7 @@ from dlio.stage.protocol.tcp import TcpListener
 JOIN_SECONDS = 5.0  # after which a node that has not come is taken for lost, until it comes
 LATE_SECONDS = 60.0  # so long its part is left to it where nobody waits: a thousand nodes start in that time
 MOST_TEXT, _HEAD = 200, 60  # characters of what failed, and of its beginning if it is longer
-_FRESH_SECONDS = 1.0  # a record is read again after this long
+_FRESH_SECONDS = 1.0  # a record is looked at again after so long
 _SOON_SECONDS = 0.1  # between two looks for a node that has not come yet, or that alone is awaited
 
 
@@ -258,7 +258,7 @@ class Meeting:
             if self.expects(node) or (peer and not peer.is_complete and not is_stuck(peer)):
                 return True
             if peer and not peer.is_complete:
-                return False  # it may continue
+                return False  # it may go on
         self._done.add(node)
         return False
 
