@@ -59,7 +59,7 @@ def _at_url(url: str) -> StagingSource:
     if "?" in url or "#" in url:
         raise UsageError(
             f"{shown(url)} is given with ? or #. A signed URL expires, and then its copy could not be continued: give "
-            "s3://BUCKET/KEY, or download the file and stage that. Write ? and # in a name or password as %3F and %23"
+            "s3://BUCKET/KEY, or download the file and stage that. Write / ? # in a name or password as %2F %3F %23"
         )
     try:
         return source_of(url)
