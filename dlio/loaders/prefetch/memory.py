@@ -32,7 +32,7 @@ class _Piece:
 
     def __init__(self, num_bytes: int) -> None:
         self.num_bytes = num_bytes
-        self.memory = np.empty(num_bytes + _ALIGNMENT, np.uint8)
+        self._aligned = _aligned(np.empty(num_bytes + _ALIGNMENT, np.uint8)).data
         self._lent: weakref.ref[npt.NDArray[np.uint8]] | None = None
 
     @property
@@ -42,9 +42,9 @@ class _Piece:
 
     def lend(self) -> npt.NDArray[np.uint8]:
         """Returns an array that begins at a multiple of `_ALIGNMENT`."""
-        lent = np.frombuffer(self.memory.data, np.uint8)  # each view of it, and of those, has this one as its base
+        lent = np.frombuffer(self._aligned, np.uint8)  # each view of it, and of those, has this one as its base
         self._lent = weakref.ref(lent)
-        return _aligned(lent)
+        return lent
 
 
 class BatchMemory:
