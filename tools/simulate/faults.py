@@ -25,10 +25,11 @@ _LONGEST = 50 * S  # longer than a process is silent that is taken for dead
 _ON = (0.0, 0.0, 0.0, 0.0, 0.02, 0.05, 0.1, 0.25, 0.5)  # probability that a kind is on; 0 for a few kinds
 _OFTEN = 4  # times as likely among a few: what ends or cuts off nodes
 _MOST = 3  # faults of one kind
+_PAIRS = 0.15  # probability of two that show little by themselves
 _SILENT = 31 * S  # longer than the heartbeat of a claim may be silent
-#: What shows little by itself: in some schedules both come, to the same node.
+#: What shows little by itself: in some schedules both come, the second one to all nodes if it has no moment of its own.
 _TOGETHER = (
-    ("twice", "stop"), ("twice", "kill"), ("twice", "disk-stale"), ("disk-eio-sync", "power"), ("source-flip", "doubt"),
+    ("twice", "stop"), ("twice", "kill"), ("twice", "disk-stale"), ("power", "disk-eio-sync"), ("doubt", "source-flip"),
 )  # fmt: skip
 #: What a node does when a fault comes that does not wait for the number of an event, and how often before at most.
 _MOMENTS = {WRITE: 60, SYNC: 40, NAME: 40, FINISH: 4}
@@ -113,12 +114,14 @@ def drawn(seed: int, size: Size, on: Collection[str]) -> list[Fault]:
         on: the kinds that may be drawn.
     """
     found, together = [], Chance(seed, "together")
-    pair = together.pick(_TOGETHER) if together.happens(0.15) else ()
-    is_pair, at = bool(pair) and set(pair) <= set(on), together.below(size.nodes)
-    for kind in pair if is_pair else _chosen_kinds(Chance(seed, "swarm"), on):
+    pairs = [pair for pair in _TOGETHER if set(pair) <= set(on)]
+    pair = together.pick(pairs) if pairs and together.happens(_PAIRS) else ()
+    for kind in pair or _chosen_kinds(Chance(seed, "swarm"), on):
         chance = Chance(seed, f"fault {kind}")
-        for _ in range(1 if kind in STEADY else chance.between(1, _MOST)):
-            node = at if is_pair else chance.below(size.nodes)
+        is_everywhere = bool(pair) and kind not in STEADY | _DIRECTED
+        count = size.nodes if is_everywhere else 1 if kind in STEADY else chance.between(1, _MOST)
+        for number in range(count):
+            node = number if is_everywhere else chance.below(size.nodes)
             other = (node + 1 + chance.below(max(1, size.nodes - 1))) % size.nodes
             amount = _amount(kind, chance)
             moment = chance.pick(_DRAWN) if kind in _DIRECTED and chance.happens(0.7) else ""

@@ -9,6 +9,8 @@ from typing import Any
 from unittest import mock
 
 from dlio.io import world
+from dlio.locking import claim
+from dlio.locking.claim_file import Claim
 from dlio.stage.engine import fill
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
@@ -63,6 +65,7 @@ class Watching:
                 (Store, "write", self._writing),
                 (Fill, "need", self._needing),
                 (Fetching, "fetch", self._fetching),
+                (claim, "_wait_for_claim", self._claiming),
                 (Fill, "_cleared", self._distrusting("dlio-fill")),
                 (Relay, "distrust", self._distrusting("dlio-pass")),
                 (Connection, "read", self._reading),
@@ -149,6 +152,16 @@ class Watching:
                 self._urgent[self._scheduler.current] = False
 
         return known
+
+    def _claiming(self, wait: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*arguments: Any) -> Any:
+            found = wait(*arguments)
+            previous: Claim | None = found[1] if found else None
+            if previous and previous.state == "held" and previous.owner.is_alive():
+                self._oracle.broken("one-at-work", f"{self._process} takes the claim of {previous.owner}, which lives")
+            return found
+
+        return watched
 
     def _distrusting(self, reader: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Notes the files of which wrong bytes came by threads of one name."""

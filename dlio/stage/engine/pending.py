@@ -213,7 +213,7 @@ class Pending:
                 return Piece(number, 0, 0)  # it lacks its name only
 
     def _begins_anew(self) -> bool:
-        """Returns whether it goes through the files that are left once more: now and then, since some may have failed."""
+        """Returns whether it goes through the files that are left once more: now and then, as some may have failed."""
         now = world.monotonic()
         if is_due := now >= self._next_round_at and not self._store.is_complete:
             self._next_round_at = now + LOOK_SECONDS

@@ -12,6 +12,8 @@ from unittest import mock
 import pytest
 
 from dlio.dataset.manifest import NAME
+from dlio.locking import claim
+from dlio.locking.claim_file import Claim
 from dlio.stage.copies.base_folder import CACHE, CONTROL, LEASES
 from dlio.stage.copies.folder import LIVE
 from dlio.stage.copies.live_folder import FILES
@@ -285,6 +287,15 @@ def test_a_thread_that_ends_by_an_exception_is_noticed(scene):
         scene.do(lambda: 1 // 0)
     scene.oracle.check_crashes()
     assert scene.broken == ["no-crash"]
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_who_takes_the_claim_of_a_living_process_is_noticed(scene, lives):
+    owner = mock.Mock(is_alive=lambda: lives)
+    taken = Claim(2, owner, "b"), Claim(1, owner, "a")
+    with mock.patch.object(claim, "_wait_for_claim", lambda *_: taken), scene.watching.at_work():
+        scene.do(lambda: claim._wait_for_claim(None, None, True))
+    assert scene.broken == (["one-at-work"] if lives else [])
 
 
 @pytest.mark.parametrize("name", ["dlio-fill", "dlio-pass"])
