@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from dlio.stage.engine import fill, pending
+from dlio.stage.engine import pending
 from dlio.stage.engine.writing import MOST_BYTES
-from dlio.stage.planning.flows import THREADS
+from dlio.stage.planning import flows
 from dlio.stage.planning.placement import assign_first
 from tools.simulate.chance import Chance
 from tools.simulate.cluster import Actor, Cluster, Size
@@ -31,7 +31,7 @@ _OF_PEOPLE = ("late", "leave", "think", "twice", "doubt")
 _STEP = 1 * S
 _LAST_FAULT = 60 * S  # then all is healed
 _PIECES = (16 << 10, 16 << 10, 64 << 10, MOST_BYTES)
-_THREADS = (2, 3, 4, THREADS)
+_THREADS = (2, 3, 4, flows.THREADS)
 _PATIENCE = 150 * S  # after that everybody has to end: nodes that are silent, or never come, are expected for a minute
 _MOST_EPOCHS = 3
 _AGAIN = 100 * S  # all nodes have found each other again by then, so all is read from where it would be without a fault
@@ -162,7 +162,7 @@ def pieces_of(num_bytes: int) -> Iterator[None]:
 @contextmanager
 def threads_of(seed: int) -> Iterator[None]:
     """Has the engine fetch by a drawn number of threads: with a few, one that waits holds up the others."""
-    with mock.patch.object(fill, "THREADS", Chance(seed, "threads").pick(_THREADS)):
+    with mock.patch.object(flows, "THREADS", Chance(seed, "threads").pick(_THREADS)):
         yield
 
 

@@ -11,13 +11,13 @@ from unittest import mock
 from dlio.io import world
 from dlio.locking import claim
 from dlio.locking.claim_file import Claim
-from dlio.stage.engine import fill
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.relay import Relay
 from dlio.stage.engine.running_digest import Held
 from dlio.stage.engine.store import Store
 from dlio.stage.engine.writing import Buffers
+from dlio.stage.planning import flows
 from dlio.stage.protocol import tcp, wire
 from dlio.stage.protocol.connection import AgentError, Connection
 from tools.simulate.oracle import Oracle
@@ -31,7 +31,7 @@ LATE = 20 * MS  #: in which who waits for bytes that are there goes on; the engi
 
 def most_buffers() -> int:
     """Returns how many pieces of memory an agent may use at a time."""
-    return 2 * fill.THREADS + _HELD + 1
+    return 2 * flows.THREADS + _HELD + 1
 
 
 class Watching:

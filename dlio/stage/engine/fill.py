@@ -18,7 +18,7 @@ from dlio.stage.engine.pending import Pending, Piece
 from dlio.stage.engine.store import Store
 from dlio.stage.engine.waiters import Waiters, Work
 from dlio.stage.engine.writing import Buffers
-from dlio.stage.planning.flows import THREADS
+from dlio.stage.planning import flows
 from dlio.stage.protocol.wire import Origin, Span
 
 LATER_SECONDS, _OVERDUE_SECONDS = 0.1, 1.0
@@ -59,7 +59,7 @@ class Fill:
         self._changed = Work()
         self._waiters, self._failures = Waiters(), Failures()
         kinds = 1 if is_far is None else 2
-        self._most = THREADS // kinds if is_hurried else THREADS  # of each kind: their pieces are large
+        self._most = flows.THREADS // (kinds if is_hurried else 1)  # of each kind: their pieces are large
         self._is_far = is_far or (lambda number: False)
         self._pending = [
             Pending(store, self._failures, is_for_later, self._most, is_hurried=is_hurried) for _ in range(kinds)
