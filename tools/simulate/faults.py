@@ -25,6 +25,7 @@ _LONGEST = 50 * S  # longer than a process is silent that is taken for dead
 _ON = (0.0, 0.0, 0.0, 0.0, 0.02, 0.05, 0.1, 0.25, 0.5)  # probability that a kind is on; 0 for a few kinds
 _OFTEN = 4  # times as likely among a few: what ends or cuts off nodes
 _MOST = 3  # faults of one kind
+_AT_WORK = 1_000  # event; before it, the processes of most schedules are at work
 _PAIRS = 0.15  # probability of two that show little by themselves
 _SILENT = 31 * S  # longer than the heartbeat of a claim may be silent
 #: What shows little by itself: in some schedules both come, the second one to all nodes if it has no moment of its own.
@@ -126,6 +127,7 @@ def drawn(seed: int, size: Size, on: Collection[str]) -> list[Fault]:
             amount = _amount(kind, chance)
             moment = chance.pick(_DRAWN) if kind in _DIRECTED and chance.happens(0.7) else ""
             begin = 0 if kind in STEADY else chance.delay(1, _MOMENTS.get(moment, _LATEST))
+            begin = chance.between(1, _AT_WORK) if is_everywhere else begin
             is_long = kind == "stop" and chance.happens(0.3)
             lasts = chance.between(_SILENT, _LONGEST) if is_long else chance.delay(1 * MS, _LONGEST)
             found.append(Fault(begin, kind, node, other, amount, lasts, moment))
