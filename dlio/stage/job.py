@@ -23,7 +23,7 @@ _FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 0.01, 0.1
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a user may ask for; a strategy looks at the options that it knows.
+    """What a user may ask for; a strategy reads the options that it knows.
 
     Attributes:
         copies: nodes that hold each shard, if each node gets a part.
@@ -59,7 +59,7 @@ class Listeners:
         chosen: called with a destination that the user did not name, and its file system.
         expect: called with the number of bytes that this node lacks, before they are copied.
         report: called with the number of bytes written since the last call; from several threads, one at a time.
-        watch: called repeatedly with what each node tells of itself. A strategy in which nodes exchange data calls it
+        watch: called repeatedly with the report of each node. A strategy in which nodes exchange data calls it
             in the process of each node that fills its copy; else it is called on rank 0 only, once staging takes longer
             than a moment, if the nodes see a folder to meet in.
     """
@@ -100,7 +100,7 @@ class Job:
         """Returns who may read a staged file, or the manifest and the folders if `file` is None.
 
         Raises:
-            StorageError: the source cannot be looked at.
+            StorageError: the status of the source cannot be read.
         """
         return self.source.access(file) if self.options.mode is None else Access(self.options.mode)
 

@@ -118,7 +118,7 @@ class Pending:
         self._ahead.clear()
 
     def ask(self, number: int, missing: Sequence[Span], *, is_urgent: bool, comes_first: bool) -> int:
-        """Has spans of a file fetched next, but for those that are asked for or under way; returns their pieces.
+        """Requests spans of a file next, except those that are requested already; returns their pieces.
 
         Args:
             number, missing: the file and the spans.
@@ -170,7 +170,7 @@ class Pending:
         return left if left > 0 else LOOK_SECONDS
 
     def leave_for_later(self, number: int) -> None:
-        """Goes on with other files: a later round takes up this one."""
+        """Continues with other files: a later round tries this one again."""
         self._ahead = deque(piece for piece in self._ahead if piece.number != number)
 
     def _free(self, number: int, spans: Sequence[Span]) -> Iterator[Span]:
