@@ -17,7 +17,8 @@ from dlio.stage.transfer.source import StagingSource
 if TYPE_CHECKING:
     from dlio.stage.meeting.meeting import Peer
 
-_HEAD_START_SECONDS, _POLL_SECONDS = 2.0, 0.01
+_HEAD_START_SECONDS = 2.0
+_FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 0.01, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,7 @@ def whole_copy(job: Job) -> str:
 
 def await_leader(job: Job, has_begun: Callable[[], bool]) -> None:
     """Waits a moment until the node's first process has begun, which shows how far it is, unless this is that one."""
-    deadline = world.monotonic() + _HEAD_START_SECONDS
+    deadline, pause = world.monotonic() + _HEAD_START_SECONDS, _FIRST_POLL_SECONDS
     while job.topology.local_rank and world.monotonic() < deadline and not has_begun():
-        world.sleep(_POLL_SECONDS)
+        world.sleep(pause)
+        pause = min(pause * 1.5, _LAST_POLL_SECONDS)
