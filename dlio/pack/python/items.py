@@ -18,7 +18,7 @@ import xxhash
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import SchemaError, SourceError, StorageError, UsageError
 from dlio.pack.listing.base import Column, Listing
-from dlio.pack.listing.keys import Keys
+from dlio.pack.listing.keys import Keys, key_problem
 from dlio.pack.python.fields import Given, kinds
 
 Function = Callable[[Any], object]
