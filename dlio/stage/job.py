@@ -15,7 +15,7 @@ from dlio.stage.copies.access import Access
 from dlio.stage.transfer.source import StagingSource
 
 if TYPE_CHECKING:
-    from dlio.stage.meeting.meeting import Peer
+    from dlio.stage.meeting.peer import Peer
 
 _HEAD_START_SECONDS, _POLL_SECONDS = 2.0, 0.01
 
