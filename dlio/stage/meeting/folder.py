@@ -220,7 +220,7 @@ def _remove_if_left(meeting: OpenFolder, *, all_come: bool = False) -> None:
     """Removes the folder if no node is there or coming, if `all_come` after those of each job; raises OSError."""
     names = meeting.names()
     left, here = ([found for name in names if (found := kind.fullmatch(name))] for kind in (_LEFT, _NODE))
-    came = Counter(num_nodes for _, num_nodes in {each.groups() for each in left + here})
+    came = Counter(num_nodes for _, num_nodes in dict.fromkeys(each.groups() for each in left + here))
     is_early = all_come and not (came and all(count >= int(num_nodes) for num_nodes, count in came.items()))
     drafts = filter(None, (meeting.look(name) for name in names if name.startswith(f".{TOKEN}.")))
     is_coming = any(world.wall() - each.st_mtime < LATE_SECONDS for each in drafts)  # maybe of a job of the same name

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 from dlio.cluster import liveness
@@ -164,7 +164,7 @@ class Meeting:
                 try:
                     other.word = self.use(peer, partial(self._word_of, node))
                     other.told = world.monotonic()
-                except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+                except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
                     self.failed(node, error if isinstance(error, OSError) else RefusedError(str(error)))
         return other
 
@@ -180,9 +180,9 @@ class Meeting:
         return word
 
     def _learn(self, complete: Iterable[Span]) -> None:
-        """Learns which nodes are complete."""
+        """Learns which nodes are complete, and no more than there are."""
         spans = (range(begin, min(end, self.num_nodes)) for begin, end in complete if begin >= 0)
-        self._complete.update(chain.from_iterable(spans))
+        self._complete.update(islice(chain.from_iterable(spans), self.num_nodes))
 
     def _spans(self) -> tuple[Span, ...]:
         """Returns the nodes that are complete; if they are too many, some of them."""
@@ -191,8 +191,8 @@ class Meeting:
         return tuple(zip(begins, ends, strict=True))[:_MOST_SPANS]
 
     def has_lost(self, node: int) -> bool:
-        """Returns whether a node is lost, after asking it unless something of it came in the last second."""
-        if node != self.node and world.monotonic() - (other := self._found(node)).heard > _FRESH_SECONDS:
+        """Returns whether a node is lost, after asking it unless it was asked in the last second."""
+        if node != self.node and world.monotonic() - (other := self._found(node)).told > _FRESH_SECONDS:
             other.connections.close()  # a new one finds out sooner
             self._asked(node, _FRESH_SECONDS)
         return node in self

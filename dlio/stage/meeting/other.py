@@ -29,7 +29,7 @@ class Other:
         silent_until: it is not asked before.
         distrusted_until: it has sent wrong bytes.
         is_withdrawn: its place does not know it any more.
-        looked, look_at: when its place was last looked up, and when it is to be next.
+        looked, look_at: when its place was last looked up, and when it may be next.
         connections: to it.
         asking: held while it is asked how far it is.
     """

@@ -1,11 +1,9 @@
-"""Nodes that know each other's addresses ask each other how far they are."""
+"""Nodes that know each other's addresses before they begin, and one that cannot begin."""
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
-from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -16,10 +14,8 @@ from dlio.errors import MissingError, StorageError, UsageError
 from dlio.io import world
 from dlio.io.world.own_address import INTERFACE
 from dlio.locking.owner import Owner
-from dlio.stage.copies.ownership import open_for_us
 from dlio.stage.engine import node as engine_node
 from dlio.stage.engine.complete import complete
-from dlio.stage.engine.node import Node
 from dlio.stage.job import Job
 from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.meeting.peer import Peer
@@ -27,32 +23,13 @@ from dlio.stage.meeting.place import Introduced
 from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener, listening_at
 from dlio.stage.strategies import load
 from dlio.stage.transfer.source import source_of
-from tests.helpers.live import meet_in, met, task
+from tests.helpers.live import meet_in, met
 from tests.helpers.staging import node as topology_of
 
 
 def _at(rank: int, listening: socket.socket) -> Peer:
     """Returns what a node tells that has not begun."""
     return Peer(rank, listening.getsockname()[:2], Owner.current(), False, 0, 0)
-
-
-@pytest.fixture
-def pair(source: Manifest, tmp_path: Path) -> Iterator[list[Node]]:
-    """Two nodes that have been introduced to each other, running in this process."""
-    content, token = source.content_id, os.urandom(TOKEN_BYTES)
-    listening = [listening_at("127.0.0.1") for _ in range(2)]
-    peers = [_at(rank, each) for rank, each in enumerate(listening)]
-    with ExitStack() as stack:
-        nodes = []
-        for rank, each in enumerate(listening):
-            place = Introduced(token, peers, TcpListener(each, token, content))
-            job, plan, folder = task(source.root, tmp_path / f"node{rank}", rank, 2).prepared()
-            open_for_us(folder)
-            folder.begin(str(job.source))
-            meeting = Meeting(place, rank, 2, content)
-            nodes.append(stack.enter_context(closing(Node(job, plan, folder, is_hurried=True, meeting=meeting))))
-            nodes[-1].begin()
-        yield nodes
 
 
 def test_a_place_where_this_node_cannot_listen_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -253,6 +253,32 @@ def test_a_node_that_nobody_has_asked_for_long_is_asked_before_it_counts(
     meeting, other = met(CONTENT, 0, 2), met(CONTENT, 1, 2)
     other.tell(Peer(1, ("127.0.0.1", 9), Owner.current(), False, 0, 0))
     assert 1 not in meeting
-    monkeypatch.setattr(meeting_module, "_FRESH_SECONDS", 0.0)
     assert meeting.has_lost(1)
     assert 1 in meeting
+
+
+def test_a_node_that_comes_again_is_found_when_it_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is left alone for some time; nobody looks for it in the folder before it asks for something."""
+    meet_in(tmp_path, monkeypatch)
+    monkeypatch.setattr(meeting_module, "_FRESH_SECONDS", 0.0)
+    meeting, other = met(CONTENT, 0, 2), met(CONTENT, 1, 2)
+    before = Peer(1, ("127.0.0.1", 9), Owner.current(), False, 0, 0)
+    other.tell(before)
+    assert meeting.peer(1) == before
+    meeting.failed(1, TimeoutError())
+    after = replace(before, address=("127.0.0.1", 10))
+    other.tell(after)
+    assert meeting.peer(1) is None and 1 in meeting
+    meeting.heard(1)
+    assert meeting.peer(1) == after and 1 not in meeting
+
+
+def test_nodes_pass_on_which_of_them_are_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each of ten thousand would have to ask each other one before it ends."""
+    meet_in(tmp_path, monkeypatch)
+    meeting, own = met(CONTENT, 0, 5), Peer(0, ("127.0.0.1", 9), Owner.current(), False, 0, 0)
+    assert meeting.asked_by(1, [(1, 2), (3, 4)], own)["complete"] == ((1, 2), (3, 4))
+    assert meeting.awaits_any(lambda peer: False)
+    assert meeting.asked_by(3, [(-9, 3), (2, 1 << 63)], own)["complete"] == ((1, 5),)
+    assert not meeting.awaits_any(lambda peer: False)
+    assert meeting.absent() == []
