@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+import dlio
 from dlio import native
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
 from dlio.images import Normalize, RandomResizedCrop, Resize
 from dlio.loaders.torch import DataLoader, PackedDataset
+from tests.helpers.images import photo
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
@@ -31,6 +34,27 @@ def test_batches_on_a_device_are_those_without(packed: Manifest, device: str) ->
     for (images, labels), (images_there, labels_there) in zip(plain, there, strict=True):
         assert images_there.device.type == labels_there.device.type == device
         assert torch.equal(images_there.cpu(), images) and torch.equal(labels_there.cpu(), labels)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_busy_gpu_reads_the_batches_that_were_given(tmp_path: Path) -> None:
+    """Each batch is read long after its tensors are deleted, and while later ones are copied."""
+    (folder := tmp_path / "images" / "some").mkdir(parents=True)
+    for number in range(96):
+        photo(256, 256, number).save(folder / f"{number}.jpg")
+    packed = dlio.pack(dlio.sources.image_folder(folder.parent), tmp_path / "packed", engine="serial")
+    options = {"shuffle": True, "num_workers": 4, "transform": RandomResizedCrop(224, flip=True)}
+    expected = [images.long().sum().item() for images, _ in DataLoader(packed, 8, **options)]
+    found = []
+    large = torch.empty(1 << 30, dtype=torch.uint8).pin_memory()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        _copies = [large.to("cuda", non_blocking=True) for _ in range(4)]  # before which no batch arrives
+    for images, _ in DataLoader(packed, 8, device="cuda", **options):
+        at_once = images.long().sum()  # it waits for the batch
+        torch.cuda._sleep(20_000_000)  # some 10 ms, in which later batches arrive
+        found.append((at_once, images.long().sum()))
+        del images
+    assert [(first.item(), second.item()) for first, second in found] == [(each, each) for each in expected]
 
 
 @pytest.mark.parametrize("device", DEVICES)
