@@ -30,6 +30,7 @@ JOIN_SECONDS = 5.0  # after which a node that has not come is taken for lost, un
 LATE_SECONDS = 60.0  # so long its part is left to it where nobody waits: a thousand nodes start in that time
 _TELL_SECONDS = 600.0, 30.0  # between two looks at this node's record: its own, and that of another process
 _LOOK_SECONDS = 0.1, 5.0, 20.0  # between two looks for a node: at first, at most if it is late, and if it is lost
+_HEARD_SECONDS = 0.1, 2.0  # the same if it asks for something: one that was not found yet, and one that did not answer
 _SOON_SECONDS, _FRESH_SECONDS = 0.1, 0.75  # between two questions to a node that is awaited, and to all others
 _MOST_AWAITED = 1000  # questions in a second to a node that all others await
 _MOST_LOOKS = 50  # nodes that are asked at a time for a report
@@ -98,12 +99,12 @@ class Meeting:
     def heard(self, node: int) -> None:
         """Notes that a node asks for something, so that it lives; it may have come again."""
         if node != self.node and node < self.num_nodes:
-            other, now = self._other(node), world.monotonic()
-            other.heard = now
+            other = self._other(node)
+            other.heard = world.monotonic()
             if not other.has_come:
                 other.silent_until = 0.0  # now it serves
-            if not other.is_reached and now - other.looked > _FRESH_SECONDS:
-                other.look_at = now
+            if not other.is_reached:
+                other.look_at = min(other.look_at, other.looked + _HEARD_SECONDS[other.peer is not None])
 
     def asked_by(self, node: int, complete: Iterable[Span], own: Peer) -> dict[str, Any]:
         """Returns what this node tells another of itself, and which nodes are complete, as the other one has told."""

@@ -260,7 +260,7 @@ def test_a_node_that_nobody_has_asked_for_long_is_asked_before_it_counts(
 def test_a_node_that_comes_again_is_found_when_it_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is left alone for some time; nobody looks for it in the folder before it asks for something."""
     meet_in(tmp_path, monkeypatch)
-    monkeypatch.setattr(meeting_module, "_FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(meeting_module, "_HEARD_SECONDS", (0.0, 0.0))
     meeting, other = met(CONTENT, 0, 2), met(CONTENT, 1, 2)
     before = Peer(1, ("127.0.0.1", 9), Owner.current(), False, 0, 0)
     other.tell(before)
