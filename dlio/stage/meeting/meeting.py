@@ -29,12 +29,12 @@ from dlio.stage.protocol.wire import Op, Request, Span
 JOIN_SECONDS = 5.0  # after which a node that has not come is taken for lost, until it comes
 LATE_SECONDS = 60.0  # so long its part is left to it where nobody waits: a thousand nodes start in that time
 _TELL_SECONDS = 600.0, 30.0  # between two looks at this node's record: its own, and that of another process
-_LOOK_SECONDS = 0.1, 5.0, 20.0  # between two looks for a node: at first, at most if it is late, and if it is lost
-_HEARD_SECONDS = 0.1, 2.0  # the same if it asks for something: one that was not found yet, and one that did not answer
+_LOOK_SECONDS = 0.05, 5.0, 20.0  # between two looks for a node: at first, at most if it is late, and if it is lost
+_HEARD_SECONDS = 0.05, 2.0  # the same if it asks for something: one that was not found yet, and one that did not answer
 _SOON_SECONDS, _FRESH_SECONDS = 0.1, 0.75  # between two questions to a node that is awaited, and to all others
 _MOST_AWAITED = 1000  # questions in a second to a node that all others await
 _MOST_LOOKS = 50  # nodes that are asked at a time for a report
-_FAREWELL_SECONDS, _POLL_SECONDS = 2.0, 0.02
+_FAREWELL_SECONDS = 2.0
 _MOST_SPANS = 2048
 
 
@@ -82,11 +82,12 @@ class Meeting:
         return Peer(self.node, ("", 0), Owner.current(), not lacks, 0, lacks, waiting_for=shortened(why))
 
     def farewell(self) -> None:
-        """Waits a moment until those that ask this node again and again know that it has all."""
+        """Tells the nodes that have asked lately what they do not know yet: that this one has all."""
         now = world.monotonic()
-        since, deadline = now - 2 * self._pause - _FRESH_SECONDS, now + _FAREWELL_SECONDS
-        while world.monotonic() < deadline and any(at > since and not knows for at, knows in [*self._askers.values()]):
-            world.sleep(_POLL_SECONDS)
+        for node, (at, knows) in [*self._askers.items()]:
+            is_waiting = not knows and at > now - 2 * self._pause - _FRESH_SECONDS
+            if is_waiting and world.monotonic() < now + _FAREWELL_SECONDS:
+                self._asked(node, 0.0)
 
     def leave(self, last: Peer | None = None) -> None:
         """Ends this node's part, once; nothing else may be called afterwards."""
@@ -149,7 +150,7 @@ class Meeting:
             other.moves(found, is_word=self.is_joined_by_others)
         now, (first, late, lost) = world.monotonic(), _LOOK_SECONDS
         since = now - self._began
-        pause = min(max(first, since / 2), late) if not other.has_come and since < LATE_SECONDS else lost
+        pause = min(max(first, since / 10), late) if not other.has_come and since < LATE_SECONDS else lost
         other.looked, other.look_at = now, now + pause
 
     def peer(self, node: int) -> Peer | None:
