@@ -240,7 +240,7 @@ class Meeting:
         self._reported = began
         for _ in range(min(_MOST_LOOKS, self.num_nodes)):
             node = self._next = (self._next + 1) % self.num_nodes
-            if node != self.node and node not in self._complete:
+            if node != self.node and not (node in self._complete and self._other(node).word):
                 self._asked(node, _FRESH_SECONDS)
             if world.monotonic() - began > _FRESH_SECONDS:
                 return
