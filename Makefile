@@ -6,7 +6,7 @@
 # `make docs` builds the site of docs/ into site/; a dead link or an unknown name ends it.
 # `make mutants` breaks the lines that a change touches, one at a time: a test has to notice each, within 3 minutes.
 # `make soak` runs the suite for hours, with 20 times as many kills and random inputs, and breaks all such lines.
-# `make bare` runs `make demo quick` on a minimal Debian of its own, as root. `make wheels` builds what a release consists
+# `make bare` runs `make demo quick` on its own minimal Debian, as root. `make wheels` builds what a release consists
 # of, into dist/.
 
 # `make coverage` runs all tests under coverage.py, and puts the shares of lines and branches into docs/tested.md.

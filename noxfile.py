@@ -1,6 +1,6 @@
 """The test suite on every Python that the machine has: `nox` (pip install nox).
 
-    nox                     tests that need no framework, on 3.11, 3.12 and 3.13, each in an environment of its own
+    nox                     tests that need no framework, on 3.11, 3.12 and 3.13, each in its own environment
     nox -s all-3.12         everything, with torch, TensorFlow and JAX
     nox -s quick-3.13 -- tests/native -x
 

@@ -3,7 +3,7 @@
     python benchmarks/arrays.py /dev/shm/arrays [--formats tfrecord,lmdb]
 
 Packing: arrays uint8[32,32,3] with a label, made in memory, into one shard, and the same bytes as `image: bytes`.
-Loading: these arrays, shuffled, in batches of 256, as they are and by `RandomCrop(32, padding=4, flip=True)`, by the
+Loading: these arrays, shuffled, in batches of 256, unchanged and by `RandomCrop(32, padding=4, flip=True)`, by the
 consumer's thread and by one of the loader's; then 400 arrays float32[512,512] in batches of 8, and a loop that copies
 them out of a mapped file. Least of five epochs, or of three packings.
 """

@@ -128,7 +128,7 @@ class Job:
 
 
 def run_job(source: Path, counts: Path, work: Path, num_nodes: int, words: list[str | Path]) -> Job:
-    """Runs a job of so many nodes; `words` are a rank's command, but for its place."""
+    """Runs a job of this many nodes; `words` are a rank's command, except for its place."""
     environ = os.environ | {"DLIO_LAUNCHER": "single", "DLIO_MEET": str(work / "meet"), "DLIO_INTERFACE": "127.0.0.1"}
     (work / "meet").mkdir(parents=True, mode=0o700)
     before = int(counts.read_text() or 0)

@@ -5,7 +5,7 @@
 - local: an agent fills a copy from a folder on the same disk, as the only node, in turns with `cp` and a sync of every
   file, and with `dlio stage --strategy replicate`, whose start is measured with an empty data set and left out.
 - small: the same with files of 20 KB.
-- idle: CPU of an agent of which nothing is asked, and its memory.
+- idle: CPU of an idle agent, and its memory.
 
 The source is not in the page cache. The first run warms up and does not count; the others are in turns.
 """
@@ -116,7 +116,7 @@ def local(manifest: Manifest, work: Path) -> Figures:
 
 
 def idle(manifest: Manifest, work: Path) -> Figures:
-    """Returns what an agent costs of which nothing is asked."""
+    """Returns what an idle agent costs."""
     agent = Agent(manifest.root, work / "node", 0, 1)
     agent.complete()
     before = agent.cpu()

@@ -24,7 +24,7 @@ from typing import Any
 
 BATCH, EPOCHS, WORKERS, SHARD_BYTES = 64, 2, 2, 8 << 20
 SCRIPT = Path(__file__)
-#: runs a command as on a node of its own, with a /dev/shm of its own
+#: runs a command as on its own node, with a /dev/shm of its own
 NODE = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /dev/shm && exec "$0" "$@"']
 
 

@@ -7,7 +7,7 @@ The guide (github.com/Lumi-supercomputer/LUMI-AI-Guide, 03-file-formats) loops o
 ImageNet and over 200,000 of ImageNet, by `DataLoader(data, batch_size=32, shuffle=True, num_workers=7)`: ImageFolder
 on a mounted SquashFS image, HDF5 (only images of one size), and LMDB. ImageNet's are resized to 256, cropped to 224 and
 normalised. Here are the same three ways and transforms, dlio, and dlio on the very SquashFS image; all give float32.
-The images are made: JPEGs of 64 x 64, and photographs of about 92 KB. Each pass is a process of its own, the ways take
+The images are made: JPEGs of 64 x 64, and photographs of about 92 KB. Each pass is its own process, the ways take
 turns. The guide's nodes were fresh; here the files are in memory, unless they do not fit. CPU seconds are those of all
 processes, that of the mount included.
 """
@@ -182,7 +182,7 @@ def one_pass(way: str, root: Path, kind: str) -> None:
 
 
 def measured(way: str, root: Path, kind: str) -> tuple[float, float]:
-    """Returns the seconds, and CPU seconds, of a pass in a process of its own."""
+    """Returns the seconds, and CPU seconds, of a pass in its own process."""
     from squashfs import cpu_of, squashfuse
 
     with ExitStack() as mounts:

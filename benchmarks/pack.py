@@ -4,7 +4,7 @@
     python benchmarks/pack.py --data /tmp/bench --out /mnt/disk/bench --sync    all of it waits for the disk
     python benchmarks/pack.py ... --tables big,small --only tar,recordio --rounds 3
 
-`images.py` makes the sets `big` and `small`, and tells what is in them. Every way runs in a process of its own, on a
+`images.py` makes the sets `big` and `small`, and tells what is in them. Every way runs in its own process, on a
 twelfth of a set and on all of it; its rate is that of the difference, so that process start drops out. All ways take
 their turn in each round; the figures are medians over the rounds, a ratio that of each round. `whole run` has the start
 in it, and `x peer` compares it with that of the format's own packer. Where other work runs on the cores, the CPU time
@@ -114,7 +114,7 @@ def print_rates(title: str, found: dict[str, NDArray[np.float64]], count: int, b
 
 
 def rates(name: str, args: argparse.Namespace) -> None:
-    """Prints the table of a set, whose files are packed as they are."""
+    """Prints the table of a set, whose files are packed unchanged."""
     ways = {"tar": run_tar} | {f"dlio {kind}": run_dlio(kind) for kind in FORMATS}
     ways |= {f"peer {kind}": run_peer(kind) for kind in FORMATS if kind in installed()}
     if shutil.which("mksquashfs"):

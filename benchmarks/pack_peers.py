@@ -45,7 +45,7 @@ def tfrecord(root: Path, out: Path) -> None:
 
 
 class IndexedRecordIO:
-    """What MXIndexedRecordIO does (mxnet `recordio.py`), but for its search for the magic number."""
+    """What MXIndexedRecordIO does (mxnet `recordio.py`), except for its search for the magic number."""
 
     def __init__(self, out: Path) -> None:
         self._records, self._index = out.open("wb"), out.with_suffix(".idx").open("w")
@@ -63,7 +63,7 @@ class IndexedRecordIO:
 
 
 def recordio(root: Path, out: Path) -> None:
-    """Writes the files as they are, as `im2rec --pass-through` without other processes."""
+    """Writes the files unchanged, as `im2rec --pass-through` without other processes."""
     writer = IndexedRecordIO(out)
     for number, (path, label) in enumerate(images_below(root)):
         writer.write(number, label, path.read_bytes())

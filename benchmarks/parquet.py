@@ -40,7 +40,7 @@ def make(folder: Path, count: int, num_bytes: int) -> None:
     draw, small = np.random.default_rng(0), io.BytesIO()
     Image.new("RGB", (8, 8)).save(small, "JPEG")
     sizes = draw.integers(num_bytes // 2, num_bytes * 2, count)
-    images = [small.getvalue() + draw.bytes(int(size)) for size in sizes]  # what follows the image is not looked at
+    images = [small.getvalue() + draw.bytes(int(size)) for size in sizes]  # what follows the image is not checked
     media = pa.array([{"bytes": data, "path": f"{n}.jpg"} for n, data in enumerate(images)], MEDIA)
     rows = pa.table({"image": media, "label": pa.array([n % 1000 for n in range(count)])})
     for name in ("plain", "old"):

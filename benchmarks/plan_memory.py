@@ -81,7 +81,7 @@ def measure(kind: str, count: int) -> None:
 
 
 def main() -> None:
-    """Prints a line for each number of files; each is planned in a process of its own."""
+    """Prints a line for each number of files; each is planned in its own process."""
     if len(sys.argv) == 3:
         measure(sys.argv[1], int(sys.argv[2]))
         return

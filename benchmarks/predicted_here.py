@@ -2,7 +2,7 @@
 
     python benchmarks/predicted_here.py [--strategies replicate,partition,broadcast] [--json]
 
-A node is a process with a host name and a network namespace of its own; its link is throttled by tc, the source by
+A node is a process with a host name and its own network namespace; its link is throttled by tc, the source by
 slow_source.py. Nodes write to memory. Needs root, ip and tc, and FUSE; takes about four minutes.
 """
 
@@ -33,7 +33,7 @@ MB = 10**6
 FREE = 10**12
 PAYLOAD = 1448 / (1514 + 66 / 2)  # of what tc counts: an Ethernet frame, and half a frame that acknowledges what came
 CLONE_NEWUTS, CLONE_NEWNET = 0x04000000, 0x40000000
-#: Strategy, nodes, MB of the data set, and MB/s of the source and of a link; 0 for a link as it is.
+#: Strategy, nodes, MB of the data set, and MB/s of the source and of a link; 0 for an unlimited link.
 CASES = [
     *(("replicate", nodes, 240, 40, 0) for nodes in (1, 2, 4, 8)),
     *(("partition", nodes, 240, 20, 0) for nodes in (1, 2, 4, 8)),

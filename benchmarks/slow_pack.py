@@ -6,7 +6,7 @@
 nothing of it is cached. The latency is what a look-up, an open, a listing and a read take. The ways take their turn in
 each round; the figures are medians. Rates are those between a twelfth of the set and all of it, so that the start drops
 out; `whole run` has it in it. The bare loop has the names given, opens, reads and closes; dlio, with two workers, lists
-the folders and looks at the files too, and writes RecordIO; `tar` and webdataset's writer have
+the folders and stats the files too, and writes RecordIO; `tar` and webdataset's writer have
 the twelfth only, since they take so long. `--slow-out` packs to a disk with an fsync of 20 ms and 100 MB/s instead.
 """
 

@@ -143,7 +143,7 @@ def high_water() -> float:
 
 
 def open_million(path: Path) -> None:
-    """Prints what opening it takes; for a process of its own."""
+    """Prints what opening it takes; for its own process."""
     began = time.process_time()
     with closing(squashfs.Reader(path, IMAGE_CLASSIFICATION)) as reader:
         took, peak = time.process_time() - began, high_water()  # `ru_maxrss` has the parent's in it

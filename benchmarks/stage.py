@@ -5,7 +5,7 @@
 - local: one copy from a local disk, in turns with `cp` and a sync of every file; the source is not in the page cache.
 - latency: a source that answers each read after 5 ms, in turns with `cp`.
 - broadcast: 1 to 4 nodes behind one source of 100 MB/s; the bound is S / source. Nodes are processes of mpiexec with
-  host names of their own (needs root). The bytes read are counted at the source. Core seconds for each GB are the slope
+  their own host names (needs root). The bytes read are counted at the source. Core seconds for each GB are the slope
   between an eighth of the data set and all of it; the rest is the start of Python and MPI.
 - again: a second stage of 1,000 and of 10,000 files.
 - million: a second stage of 10^6 shards of a byte each, which takes two minutes to make.
@@ -85,7 +85,7 @@ def write_dataset(root: Path, num_shards: int, shard_bytes: int) -> Manifest:
 
 
 def forget(folder: Path) -> None:
-    """Drops a folder's files from the page cache: not others', which whoever works on this machine needs."""
+    """Drops a folder's files from the page cache: not others', which other programs need."""
     for path in folder.iterdir():
         with path.open("rb") as file:
             os.fsync(file.fileno())
@@ -222,7 +222,7 @@ def second(root: Path, files: int, size: int, most: int, rounds: int) -> Iterato
 
 
 def crowd(source: Manifest, root: Path) -> Iterator[tuple[str, float]]:
-    """Yields how many of 64 copied, and how long a waiting process takes to go on for a killed one."""
+    """Yields how many of 64 copied, and how long a waiting process takes to continue for a killed one."""
     together = [forked(source, root / "crowd", root / f"crowd-{number}") for number in range(64)]
     for pid in together:
         os.waitpid(pid, 0)

@@ -9,7 +9,7 @@ import sys
 def main() -> int:
     """Runs the command line and returns its exit code.
 
-    Interrupts are held back while modules load, until `dlio.cli.main` handles them: within numpy's import an interrupt
+    Interrupts are deferred while modules load, until `dlio.cli.main` handles them: within numpy's import an interrupt
     becomes an ImportError with advice on a broken installation.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

@@ -1,4 +1,4 @@
-"""Properties that are computed once; without the weight of threads, as every `import dlio.dataset` has them."""
+"""Properties that are computed once. `import dlio.dataset` needs this module, so it does not import `threading`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class cached_property(functools.cached_property[T]):  # noqa: N801, TID251  the 
     """A property that is computed once, without a lock, as by `functools` from Python 3.12 on; its function is pure.
 
     The lock of Python 3.11 is one for all objects. In a child that was forked while a thread computes the property of
-    any of them, it stays shut for ever.
+    any of them, it stays shut forever.
     """
 
     def __init__(self, compute: Callable[[Any], T]) -> None:

@@ -6,7 +6,8 @@ Loaders do so without being asked. They know what a field is by its name and typ
     mask, bytes                                         an encoded image of one channel or a palette
     labels, areas, crowd, difficult, of any length      one entry for each box
 
-Numbers, text, `label` and `labels` do not move, nor do bytes, unless these hold an image. For any other field, the
+Numbers, text, `label` and `labels` do not move, and bytes do not move unless they hold an image. For any other field,
+the
 loader raises an error that names it: `WithTargets` says what it is.
 """
 
@@ -45,12 +46,12 @@ class WithTargets(Around):
         masks: more fields of masks.
         visible: the least share of a box that must remain in the window.
         along: more fields with one entry for each box.
-        plain: the fields that stay as they are.
+        plain: the fields that do not change.
         max_boxes: pad boxes and their entries with zeros to this number, and add `num_boxes`, how many there are: these
             are arrays of one shape, as JAX needs them. A sample with more boxes is an error.
 
     Raises:
-        UsageError: `transform` is none, `visible` is not from 0 to 1, or `max_boxes` is below 1.
+        UsageError: `transform` is not a transform, `visible` is not from 0 to 1, or `max_boxes` is below 1.
     """
 
     transform: Transform
@@ -64,11 +65,11 @@ class WithTargets(Around):
     def __post_init__(self) -> None:
         object.__setattr__(self, "transform", composed(self.transform))
         if isinstance(self.transform, type) or not isinstance(self.transform, Transform):
-            raise UsageError(f"transform={self.transform!r} is none of dlio.images: expected such as Resize(512)")
+            raise UsageError(f"transform={self.transform!r} is not a transform of dlio.images, such as Resize(512)")
         if not 0 <= self.visible <= 1:
-            raise UsageError(f"visible={self.visible!r}: expected a share from 0 to 1")
+            raise UsageError(f"visible={self.visible!r}: expected a number from 0 to 1")
         if self.max_boxes is not None and not is_pixels(self.max_boxes):
-            raise UsageError(f"max_boxes={self.max_boxes!r}: expected a whole number from 1")
+            raise UsageError(f"max_boxes={self.max_boxes!r}: expected a whole number >= 1")
         for name in ("masks", "along", "plain"):
             given = getattr(self, name)
             object.__setattr__(self, name, (given,) if isinstance(given, str) else tuple(given))
@@ -84,7 +85,7 @@ class WithTargets(Around):
         return mix_of(self.transform)
 
     def followed_by(self, more: Sequence[Effect | Mix]) -> WithTargets:
-        """Returns the same with more effects behind."""
+        """Returns the same with more effects after it."""
         return replace(self, transform=composed([self.transform, *more]))
 
 
@@ -156,7 +157,7 @@ def targets_of(schema: Schema, transform: Transform | None, where: object) -> Ta
 
 
 def leave_unknown(transform: Transform, schema: Schema) -> WithTargets:
-    """Returns the transform for a measurement, for which fields of unknown meaning may stay as they are."""
+    """Returns the transform for a measurement, in which fields of unknown meaning may stay unchanged."""
     return WithTargets(transform, plain=(*doubtful(schema), *_sorted(schema, _UNSAID)[0].unknown))
 
 
@@ -207,7 +208,9 @@ def _check_given(schema: Schema, given: WithTargets, where: object) -> None:
         if given.boxes not in schema or schema[given.boxes].shape[:1] != (None,):
             raise UsageError(f"WithTargets(max_boxes={given.max_boxes}): {where} has no boxes of any number")
         if _COUNT in schema:
-            raise UsageError(f"{where} has a field {_COUNT!r}, as is what max_boxes= adds: leave it out by fields=")
+            raise UsageError(
+                f"{where} has a field {_COUNT!r}, the name of what max_boxes= adds: leave it out with fields="
+            )
 
 
 def _is_boxes(kind: Field) -> bool:

@@ -14,7 +14,7 @@ from os import PathLike
 
 _SCHEME = r"[a-zA-Z][a-zA-Z0-9+.-]*"
 _IN_TEXT = rf"({_SCHEME}:/)(/?)[^\s'\"<>]+"  # compiled where it is needed, since every error imports this module
-#: How URLs begin that pathlib has made paths of.
+#: How URLs begin that pathlib has turned into paths.
 REMOTE = ("http:/", "https:/", "s3:/", "s3a:/", "gs:/", "gcs:/", "az:/", "abfs:/")  # else it may be a path's name
 _HIDDEN = "..."
 
@@ -25,7 +25,7 @@ def is_url(dataset: str | PathLike[str]) -> bool:
 
 
 def shown(url: str) -> str:
-    """Returns a URL without user, password, query and fragment; other text stays as it is."""
+    """Returns a URL without user, password, query and fragment; other text is not changed."""
     scheme, separator, rest = url.partition("://")
     if not separator:
         return url

@@ -1,4 +1,4 @@
-"""What every test is held to: it leaves no thread and no open file behind."""
+"""Rules for every test: it leaves no thread and no open file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.helpers.images import make_image_folder
 from tests.helpers.rounds import NOTHING_IS_SKIPPED, ROUNDS
 from tests.helpers.slow_source import slow_mounts
 
-# Neither a timing nor the chance of what is drawn decides a test; no fixture of these tests keeps what an example made.
+# Neither timing nor chance decides a test; no fixture of these tests keeps the state of an example.
 _UNHELPFUL = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.function_scoped_fixture]
 settings.register_profile("dlio", max_examples=30 * ROUNDS, deadline=None, suppress_health_check=_UNHELPFUL)
 settings.load_profile("dlio")
@@ -33,7 +33,7 @@ sys.modules["triton"] = None  # type: ignore[assignment]
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and their children, ignore it
 
 _JOIN_SECONDS = 5
-#: Reasons that are no lack of an installed tool: a GPU, the kernel, rounds, large packages, what a test does not fit.
+#: Reasons other than a missing tool: a GPU, the kernel, rounds, large packages, a case that does not apply.
 _MAY_BE_SKIPPED = re.compile(
     r"GPU|the kernel|make soak|No module named '(datasets|litdata|horovod)|aarch64|libdeflate|brings libjpeg"
     r"|has no index|ustar|refused: see|opens its file itself|is its contract|takes long|the cluster decides"
@@ -47,14 +47,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leaves what is loaded to no garbage collection: it would be looked through by each, and copied by each child."""
+    """Exempts loaded objects from garbage collection: each run would scan them, and each child would copy them."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Fails a test that is skipped where nothing may be."""
+    """Fails a skipped test if no test may be skipped."""
     report = yield
     _forbid_skip(report)
     return report
@@ -62,7 +62,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Fails a module that is skipped where nothing may be."""
+    """Fails a skipped module if no module may be skipped."""
     report = yield
     _forbid_skip(report)
     return report
@@ -77,7 +77,7 @@ def _forbid_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
 def leaves_nothing_behind() -> Iterator[None]:
     """Fails a test after which threads run, or files are open, that were not before.
 
-    A module whose framework keeps threads of its own overrides this fixture and says why.
+    A module whose framework keeps its own threads overrides this fixture and says why.
     """
     threads = set(threading.enumerate())
     files = _open_files()
@@ -122,7 +122,7 @@ def slow_source(tmp_path: Path) -> Iterator[Callable[..., Path]]:
     """Mounts a view of a folder through benchmarks/slow_source.py, with its options."""
     try:
         importlib.import_module("mfusepy")
-    except (ImportError, OSError) as error:  # OSError where it finds no libfuse
+    except (ImportError, OSError) as error:  # OSError if it finds no libfuse
         pytest.skip(f"needs mfusepy and libfuse, pip install mfusepy and apt-get install fuse3: {error}")
     with slow_mounts(tmp_path) as mount:
         yield mount

@@ -42,7 +42,7 @@ HEAVY += ["reference/python/tensorflow", "reference/python/jax"]
 
 @pytest.fixture(autouse=True)
 def leaves_nothing_behind() -> Iterator[None]:
-    """The frameworks of the examples keep threads of their own."""
+    """The frameworks of the examples keep their own threads."""
     yield
 
 

@@ -33,8 +33,9 @@ HEAVY += ["fsspec", "aiohttp", "pyarrow"]
 
 BASE = {"cached", "errors", "urls", "io"}
 
-#: The rooms, and which others the modules of each may import, whether at their top or inside a function. In short:
-#: cli -> look -> pack, stage, loaders; these never one another, but for the loaders, which ask stage for a staged copy;
+#: The packages, and which others the modules of each may import, at their top or inside a function. In short:
+#: cli -> look -> pack, stage, loaders; these never one another, except for the loaders, which ask stage for a staged
+# copy;
 #: pack, loaders -> dataset -> formats -> dataset.schema and sample_group; everything -> io, errors.
 MAY_IMPORT = {
     "__init__": {"cluster", "dataset", "pack", "stage", "verbs"},
@@ -76,7 +77,7 @@ def modules() -> dict[str, Path]:
 
 
 def imported_by(path: Path, known: dict[str, Path]) -> set[str]:
-    """Returns the modules of dlio that a file imports, wherever in it, but for what only type checkers see."""
+    """Returns the modules of dlio that a file imports, wherever in it, except for what only type checkers see."""
     found = set()
     tree = ast.parse(path.read_text())
     typing = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)]
@@ -179,11 +180,11 @@ def test_packing_files_as_they_are_loads_what_it_needs_only(tmp_path):
     assert "dlio.pack.write" in found and not set(unneeded) & set(found)
 
 
-#: What reaches the system past `dlio.io.world`, but for modules that start processes of their own, and MPI.
+#: What reaches the system past `dlio.io.world`, except for modules that start their own processes, and MPI.
 UNSEEN = {"time", "random", "socket", "threading", "selectors", "select", "secrets", "uuid", "concurrent", "queue"}
 UNSEEN |= {"asyncio", "subprocess", "multiprocessing", "tempfile", "datetime", "platform", "signal"}
 REAL = {"stage.client.launch", "stage.engine.__main__", "stage.meeting.mpi"}
-#: What else of `os` is pure, the same in each run, or of a descriptor that `world.open` has given.
+#: Functions of `os` that are pure, the same in each run, or for a descriptor that `world.open` returned.
 OF_OS = {"PathLike", "fspath", "path", "strerror", "environ", "geteuid", "close", "ftruncate", "posix_fadvise"}
 SETS = (ast.Set, ast.SetComp)
 

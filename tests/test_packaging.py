@@ -1,4 +1,4 @@
-"""What a release consists of tells one name, one version and one list of requirements."""
+"""All parts of a release have the same name, version and requirements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keyed random numbers: bijections of any range, even distribution, values fixed for ever."""
+"""Keyed random numbers: bijections of any range, even distribution, values fixed forever."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_keys_depend_on_every_part_and_their_order() -> None:
 
 
 def test_the_functions_never_change() -> None:
-    """A run resumed after an upgrade goes on in the same order."""
+    """A run resumed after an upgrade continues in the same order."""
     assert derive(1, 2, 3) == DERIVED
     assert permute(np.arange(10), 10, 42).tolist() == PERMUTED
     assert uniform(derive_each(9, [1]), 2).tolist() == UNIFORM

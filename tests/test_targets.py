@@ -55,7 +55,7 @@ def test_boxes_and_masks_stay_on_what_they_mark(packed, transform):
     for row in range(16):
         mask, bright = made["mask"][row], made["image"][row, 0] > 127
         assert mask.shape == bright.shape == transform.output_size
-        assert ((mask > 0) == bright).mean() > 0.93  # but for the edges, which the image mixes
+        assert ((mask > 0) == bright).mean() > 0.93  # except for the edges, which the image mixes
         boxes, labels = made["boxes"][row], made["labels"][row]
         assert len(boxes) == len(labels) == len(made["areas"][row])
         for box, label in zip(boxes, labels.tolist(), strict=True):

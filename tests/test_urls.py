@@ -1,4 +1,4 @@
-"""What is shown of a URL: never a user, a password, or a query."""
+"""How URLs are shown: never with a user, a password, or a query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds words and phrases that stop a reader, in comments, docstrings, messages and pages, and names better ones.
+"""Finds phrases that readers stumble over, in comments, docstrings, messages and pages, and names better ones.
 
 `python -m tools.style [PATH ...]` checks what git tracks, or the files named, and exits 1 if it finds any. What is
 written is not judged where it is code: names, and blocks between ``` in pages.

@@ -1,6 +1,6 @@
 """Measures dlio's loaders compared with the loaders that people use today: one run, rounds interleaved, medians.
 
-The peers have an environment of their own, on top of the project's; these lines make it, once (2 GB), the second for
+The peers have their own environment, on top of the project's; these lines make it, once (2 GB), the second for
 the libraries that FFCV and SPDL want:
 
     python3 -m venv peers && realpath .venv/lib/python3*/site-packages > $(echo peers/lib/python3*/site-packages)/up.pth
@@ -13,7 +13,7 @@ Then, in the root of the project:
     .venv/bin/python -m benchmarks.loaders ... --tasks png --only dlio,dali --rounds 1
 
 The first run also makes the images (from photographs in scikit-learn and scikit-image) and writes them in each peer's
-format. Each way runs in a process of its own in each round, on two cores: a third of its batches to get going, the
+format. Each way runs in its own process in each round, on two cores: a third of its batches to get going, the
 rest is measured. CPU time is that of the process and its children and says most on a machine that has other work;
 memory is what is private to them or shared between them, without mapped files.
 """

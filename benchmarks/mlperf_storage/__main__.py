@@ -6,7 +6,7 @@
     .venv/bin/python -m benchmarks mlperf_storage --data /tmp/mlperf --figures --epochs 2 --seconds 430 --json
 
 The benchmark (the package dlio-benchmark 2.0.0, which `make venv` installs) generates the files itself, once; dlio
-packs the JPEGs and volumes, and indexes TFRecord files as they are. One rank emulates one accelerator, or several, by a
+packs the JPEGs and volumes, and indexes TFRecord files in place. One rank emulates one accelerator, or several, by a
 step that takes a part of its time. Figures are medians over the rounds, of all epochs but the first.
 
 `at hand` is a loader without work: what it reaches is the most that the benchmark itself allows on the machine. With

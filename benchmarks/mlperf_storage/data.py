@@ -51,7 +51,7 @@ def _generate_parquet(workload: Workload, train: Path, num_files: int) -> None:
 
 
 def pack(workload: Workload, data: Path, *, decode_ready: bool = False) -> Path:
-    """Returns dlio's data set of the files; TFRecord stays as it is, and gets an index.
+    """Returns dlio's data set of the files; TFRecord files are not changed, and get an index.
 
     Args:
         workload: whose files they are.

@@ -12,7 +12,7 @@ from dlio_benchmark.data_loader.base_data_loader import BaseDataLoader
 
 
 class AtHand(BaseDataLoader):  # type: ignore[misc]
-    """Hands out one object for ever: the utilization that the benchmark itself reaches on this machine, at most."""
+    """Hands out one object forever: the utilization that the benchmark itself reaches on this machine, at most."""
 
     def __init__(self, format_type: Any, dataset_type: Any, epoch_number: int) -> None:
         super().__init__(format_type, dataset_type, epoch_number, DataLoaderType.PYTORCH)

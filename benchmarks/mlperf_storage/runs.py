@@ -1,4 +1,4 @@
-"""Runs of the DLIO benchmark in processes of their own, and what they found."""
+"""Runs of the DLIO benchmark in their own processes, and what they found."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def _explained(error: BaseException, args: argparse.Namespace) -> tuple[str, int
 
 
 def _verb_first(argv: list[str]) -> list[str]:
-    """Returns the arguments with the options of all verbs behind the verb: `dlio --json info` is `dlio info --json`."""
+    """Returns the arguments with the options of all verbs after the verb: `dlio --json info` is `dlio info --json`."""
     leading = list(takewhile(OF_ALL_VERBS.__contains__, argv))
     return [*argv[len(leading) : len(leading) + 1], *leading, *argv[len(leading) + 1 :]]
 

@@ -59,7 +59,7 @@ def add_verbs(verbs: Verbs) -> None:
 def _image_options(verb: argparse.ArgumentParser) -> None:
     images = verb.add_argument_group("images")
     images.add_argument("-o", "--out", type=local_path, metavar="OUT", help="the folder to write (default: PATH-index)")
-    about = "read each file once, and find changes by checksums; dlio stage needs them"
+    about = "read each file once to store its checksum; dlio stage needs checksums"
     images.add_argument("--checksums", action="store_true", help=about)
     about = "raise (default), or skip missing files and bad entries, and list them in the manifest"
     images.add_argument("--on-error", choices=("raise", "skip"), default="raise", metavar="HOW", help=about)

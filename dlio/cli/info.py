@@ -171,4 +171,4 @@ def _shuffle(text: str) -> Shuffle:
         return _SHUFFLES[text]
     if text.isdigit() and int(text):
         return Window(int(text))
-    raise argparse.ArgumentTypeError(f"{text!r}: expected yes, no, or a number of shards from 1")
+    raise argparse.ArgumentTypeError(f"{text!r}: expected yes, no, or a number of shards >= 1")

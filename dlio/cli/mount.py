@@ -20,7 +20,7 @@ def add_verbs(verbs: Verbs) -> None:
     dataset_argument(verb)
     verb.add_argument("folder", metavar="DIR", type=local_path, help="the mount point: an empty or a new folder")
     verb.add_argument(
-        "command", metavar="COMMAND", nargs="*", default=[], help="the program to run, behind -- (default: your shell)"
+        "command", metavar="COMMAND", nargs="*", default=[], help="the program to run, after -- (default: your shell)"
     )
     verb.add_argument("--print", action="store_true", help="print the commands for Apptainer, enroot and CSCS instead")
 

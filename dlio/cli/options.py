@@ -28,7 +28,7 @@ def local_path(text: str) -> Path:
 
 
 def path_or_url(text: str) -> Path | str:
-    """Returns a path, or a URL as it is, as an argument's type."""
+    """Returns a path, or an unchanged URL, as an argument's type."""
     return text if is_url(text) else Path(text)
 
 
@@ -72,9 +72,9 @@ def open_pool(args: argparse.Namespace) -> AbstractContextManager[Pool | None]:
 
 
 def count(text: str) -> int:
-    """Returns a number from 1, as an option's type."""
+    """Returns a number >= 1, as an option's type."""
     if not text.isdigit() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number >= 1")
     return int(text)
 
 

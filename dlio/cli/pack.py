@@ -86,7 +86,7 @@ def _recode(args: argparse.Namespace) -> Recode:
     if args.quality is not None and not asked.changes_pixels:
         raise UsageError("--quality needs newly encoded images: give --encoding jpeg, or leave it out")
     if args.quality is not None and asked.encoding == "png":
-        raise UsageError("--quality is of JPEGs, and --encoding png makes PNGs: leave out one of the two")
+        raise UsageError("--quality is for JPEGs, and --encoding png makes PNGs: leave out one of the two")
     return asked
 
 
@@ -139,7 +139,7 @@ def _pack_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--append", action="store_true", help=add)
     source = verb.add_argument_group("source")
     kinds, shards = sources.names(), sources.format_names()
-    about = f"auto (default), {', '.join(kinds)}; of shards {', '.join(shards)}; or a module's dotted path"
+    about = f"auto (default), {', '.join(kinds)}; for shards: {', '.join(shards)}; or a module's dotted path"
     known_values(source, "--source", ["auto", *kinds, *shards], default="auto", metavar="SOURCE", help=about)
     about = "an option of the source, such as split=test of cifar10 or clip=8 of frames; may be repeated"
     source.add_argument("--option", type=name_and_value, action="append", default=[], metavar="NAME=VALUE", help=about)
@@ -157,7 +157,7 @@ def _convert_options(verb: argparse.ArgumentParser) -> None:
     _label_options(verb.add_argument_group("labels"))
     _shard_options(verb, "the shards of DATASET")
     _image_options(verb)
-    jpeg = "write decode-ready records as the JPEGs that they were made of"
+    jpeg = "write decode-ready records as the JPEGs that they were made from"
     verb.add_argument("--jpeg", action="store_true", help=jpeg)
     _worker_options(verb)
     verb.set_defaults(source="packed", root=None, option=[], append=False)
@@ -207,7 +207,7 @@ def _image_options(verb: argparse.ArgumentParser) -> None:
     crop_ready = "rewrite JPEGs, without loss, so that the loaders can decode only a crop"
     group.add_argument("--crop-ready", action="store_true", help=crop_ready)
     decode_ready = "store JPEGs as records that decode in half of the time, and that only dlio reads; restore them"
-    group.add_argument("--decode-ready", action="store_true", help=f"{decode_ready} by dlio convert --jpeg")
+    group.add_argument("--decode-ready", action="store_true", help=f"{decode_ready} with dlio convert --jpeg")
     check = "what to check of each image: its header and end, or the whole image, which takes as long as decoding"
     group.add_argument("--check", default=KEEP.check, choices=CHECKS, help=f"{check} (default: {KEEP.check})")
 

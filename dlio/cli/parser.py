@@ -112,7 +112,7 @@ def _choices(action: argparse.Action) -> dict[str, argparse.ArgumentParser]:
 
 
 class _Help(argparse.HelpFormatter):
-    """Leaves the lines of examples as they are, and prints headings in bold on a terminal."""
+    """Leaves the lines of examples unchanged, and prints headings in bold on a terminal."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if "\n" in text:

@@ -26,11 +26,11 @@ from dlio.pack.shard_progress import Watch
 
 LOG_SECONDS = 30.0
 BAR_SECONDS = 0.5
-_LINE = "{desc}{n_fmt} of {total_fmt}{unit}{postfix}, {rate_noinv_fmt}, {elapsed} gone, {remaining} left"
+_LINE = "{desc}{n_fmt} of {total_fmt}{unit}{postfix}, {rate_noinv_fmt}, {elapsed} elapsed, {remaining} left"
 log = logging.getLogger(__name__)
 
 
-_showing = threading.Lock()  # no process is forked while the thread prints: a copied lock of a stream would stay shut
+_showing = threading.Lock()  # no process is forked while the thread prints: a copied lock of a stream would stay locked
 os.register_at_fork(before=_showing.acquire, after_in_parent=_showing.release, after_in_child=_showing.release)
 
 

@@ -57,7 +57,7 @@ def _stage_options(verb: argparse.ArgumentParser) -> None:
         "a folder on node-local storage, or for --strategy stripe on Lustre (default: the first local one with room)"
     )
     verb.add_argument("dest", metavar="DEST", nargs="?", type=local_path, help=where)
-    verb.add_argument("--allow-shared", action="store_true", help="accept a DEST that other machines see, too")
+    verb.add_argument("--allow-shared", action="store_true", help="accept a DEST that other machines can see")
     modes = "permissions of the staged files, such as 644 (default: those of the source; 600 for a URL)"
     verb.add_argument("--mode", type=octal, metavar="MODE", help=modes)
     choice_options(verb, "which node copies what")
@@ -187,10 +187,10 @@ def _stage(args: argparse.Namespace, topology: Topology, *, watch: bool) -> int:
         report = seen.to_json()
         if args.json:
             return print_report(args, report)
-        pays_after = report["pays_after_epochs"]
-        report["pays_after_epochs"] = "never: reading in place is as quick" if pays_after is None else pays_after
+        if report.pop("is_dataset") and report["pays_after_epochs"] is None:
+            report["pays_after_epochs"] = "never: reading in place is as fast"
         report["seconds"] = f"{report['seconds']:.2f}"
-        return print_report(args, {name: value for name, value in report.items() if value != ""})
+        return print_report(args, {name: value for name, value in report.items() if value not in ("", None)})
     quiet = args.quiet or topology.rank != 0
     with terminable(), Progress("stage", unit="bytes", quiet=quiet) as progress:
         shown = _Shown(progress, topology)
@@ -299,5 +299,5 @@ def _why_nothing(dest: Path | None) -> str:
         return "removed nothing: no unused data set is staged in the folders of this node"
     kept = len(copies(dest))
     if kept:
-        return f"removed nothing: {kept} in {dest / 'dlio'} are in use, or another user's"
+        return f"removed nothing: {kept} in {dest / 'dlio'} are in use, or belong to another user"
     return f"removed nothing: no data set is staged in {dest}"

@@ -149,7 +149,7 @@ def _verify(args: argparse.Namespace) -> int:
 
 
 def _advise(words: str) -> None:
-    complain(f"to copy what is damaged again from its source: dlio verify {words} --repair")
+    complain(f"to copy the damaged files again from their source: dlio verify {words} --repair")
 
 
 def _added(manifest: Manifest, damage: list[Damage]) -> list[str]:
@@ -174,7 +174,7 @@ def _counted(damage: list[Damage]) -> str:
 
 
 def _part(manifest: Manifest) -> dict[str, str]:
-    """Returns the report's entry for a data set of which only a part is on this node."""
+    """Returns the report's entry for a data set that is only partly on this node."""
     if manifest.node is None:
         return {}
     return {"part": f"node {manifest.node}'s, {len(manifest.shards_here)} of {len(manifest.shards)} shards"}

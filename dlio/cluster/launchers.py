@@ -78,7 +78,7 @@ LAUNCHERS = (
         "jsrun", ("JSM_NAMESPACE_RANK",), ("JSM_NAMESPACE_RANK",), ("JSM_NAMESPACE_SIZE",),
         ("JSM_NAMESPACE_LOCAL_RANK",), ("JSM_NAMESPACE_LOCAL_SIZE",),
     ),
-    # For Cray's MPI srun (mpi/cray_shasta) and Flux (cray-pals) set the same names, and others of their own.
+    # For Cray's MPI srun (mpi/cray_shasta) and Flux (cray-pals) set the same names, and others.
     Launcher(
         "pals", ("PALS_RANKID",), ("PALS_RANKID",), ("PMI_SIZE",), ("PALS_LOCAL_RANKID",),
         ("PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE"), ("PALS_NODEID",), unless=("SLURM_STEP_ID", "FLUX_TASK_RANK"),
@@ -127,7 +127,7 @@ _TRAINERS = ("chief", "master", "worker")
 
 
 def expanded(environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns `environ` with the numbers that SLURM's lists and TF_CONFIG's JSON hold under names of their own."""
+    """Returns `environ` with the numbers that SLURM's lists and TF_CONFIG's JSON hold under their own names."""
     return {**environ, **dict(_slurm_numbers(environ)), **dict(_tensorflow_numbers(environ.get("TF_CONFIG", "")))}
 
 
@@ -176,7 +176,7 @@ def _tasks_on_node(tasks_per_node: str, node: int) -> str:
 def _tensorflow_numbers(text: str) -> Iterator[tuple[str, str]]:
     """Yields rank, world and hosts from TF_CONFIG; the chief is rank 0, the workers follow.
 
-    Evaluators and parameter servers belong to no data-parallel world: each is a world of its own.
+    Evaluators and parameter servers belong to no data-parallel world: each is its own world.
     """
     try:
         config = json.loads(text or "{}")

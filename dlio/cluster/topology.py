@@ -114,7 +114,7 @@ def _read(launcher: Launcher, variables: Mapping[str, str]) -> Topology:
         missing = " or ".join(launcher.rank if rank is None else launcher.world_size)
         raise LauncherError(
             f"launcher {launcher.name}: {missing} is not set, though {_shown(launcher.names(), variables)}. "
-            f"Start the process by the launcher, set the variable, or set {OVERRIDE}=single for a process on its own"
+            f"Start the process with the launcher, set the variable, or set {OVERRIDE}=single for a single process"
         )
     optional = {part: _number(launcher, part, variables) for part in _OPTIONAL}
     try:
@@ -152,7 +152,7 @@ def _number(launcher: Launcher, part: str, variables: Mapping[str, str]) -> int 
             continue
         if not re.fullmatch(r"[0-9]{1,18}", text):
             raise LauncherError(
-                f"launcher {launcher.name}: {name}={text} should be a number from 0. "
+                f"launcher {launcher.name}: {name}={text} should be a number >= 0. "
                 f"Correct it, or set {OVERRIDE} to the launcher to use"
             )
         return int(text)

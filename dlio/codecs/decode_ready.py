@@ -1,7 +1,7 @@
-"""Decode-ready records: JPEGs in a form of their own, which the compiled core decodes in about half of the time.
+"""Decode-ready records: JPEGs in their own form, which the compiled core decodes in about half of the time.
 
-Packing makes them of JPEGs that come back from them. Decoders read them as JPEGs. No other program reads them, so
-wherever the bytes of an image leave dlio, they are a JPEG again.
+Packing makes them from JPEGs that can be restored from them. Decoders read them as JPEGs. No other program reads them,
+so wherever the bytes of an image leave dlio, they are a JPEG again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def check_core() -> None:
 
 
 def restored(data: Any) -> Any:
-    """Returns the JPEG that a decode-ready record, or each of a list, was made of; anything else as it is.
+    """Returns the JPEG that a decode-ready record, or each of a list, was made from; anything else unchanged.
 
     Raises:
         DataError: a record is damaged, or of a version that this core does not read.

@@ -1,6 +1,6 @@
 """Decodes batches of images into the caller's memory, and chooses the decoder of each.
 
-The compiled core decodes JPEGs, of which it reads and resizes the box only, and plain PNGs. Pillow decodes all others,
+The compiled core decodes JPEGs, reading and resizing only the box, and plain PNGs. Pillow decodes all others,
 those that the core refuses (CMYK, for instance), and all if the core is missing. Its `convert("RGB")` converts grey,
 palette and transparent images, as in torchvision's ImageFolder, but grey images of 16 bits are scaled to 8 first.
 """
@@ -157,7 +157,7 @@ def decode_mask(
         image = turn_image(image, orientation)
     if image.mode not in _MASK_MODES or image.size != (width, height):
         found = f"{image.mode} of {image.width} x {image.height} pixels"
-        raise DataError(f"expected a mask of one channel and of its image's {width} x {height} pixels, found {found}")
+        raise DataError(f"expected a mask with one channel and its image's {width} x {height} pixels, found {found}")
     box = _corners(*windows.boxes[row].tolist())
     part = None if windows.parts is None else _corners(*windows.parts[row].tolist())
     result = np.zeros(output_size, np.int32)

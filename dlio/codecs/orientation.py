@@ -18,7 +18,7 @@ AS_STORED = 1
 _SWAPPED = (5, 6, 7, 8)  # height and width are exchanged first
 _MIRRORED = (2, 3, 6, 7)  # then left and right
 _FLIPPED = (3, 4, 7, 8)  # then top and bottom
-_JPEGS = (b"\xff\xd8", DECODE_READY_START)  # which keeps the segments of its JPEG as they are
+_JPEGS = (b"\xff\xd8", DECODE_READY_START)  # which keeps the segments of its JPEG unchanged
 _IN_JPEG = (b"Exif\0", b"tiff:Orientation")
 _IN_OTHERS = (b"eXIf", b"EXIF", b"type exif", b"XML:com.adobe.xmp", b"tiff:Orientation")
 
@@ -58,7 +58,7 @@ def exif_of(orientation: int) -> bytes:
 
 
 def with_orientation(picture: bytes, orientation: int) -> bytes:
-    """Returns a JPEG without EXIF with an orientation; as it is if it is not turned."""
+    """Returns a JPEG without EXIF with an orientation; unchanged if it is not turned."""
     if orientation == AS_STORED:
         return picture
     payload = exif_of(orientation)

@@ -38,7 +38,7 @@ class Heads:
 
 
 def readable(picture: Picture) -> Readable:
-    """Returns bytes and pixels as they are, any other encoded image as a view of its bytes.
+    """Returns bytes and pixels unchanged, any other encoded image as a view of its bytes.
 
     Raises:
         TypeError: it is neither pixels nor bytes-like.
@@ -110,7 +110,7 @@ def _size(picture: Readable, upright: bool) -> tuple[int, int]:
 
 
 def plain_pixels(picture: Readable) -> npt.NDArray[np.uint8] | None:
-    """Returns the pixels of one that is `plain`, uint8 (height, width, 3), RGB; None where Pillow is to look at it."""
+    """Returns the pixels of one that is `plain`, uint8 (height, width, 3), RGB; None if Pillow must decode it."""
     return picture if isinstance(picture, np.ndarray) else png.decode(picture)
 
 
@@ -137,7 +137,7 @@ def _white(image: Image.Image) -> int:
     """Returns the white of grey values of 16 bits; raises ValueError for others, whose formats define none."""
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
         return WHITE
-    raise ValueError("grey values of 32 bits or floats: give white= to the transform, the value that becomes 255")
+    raise ValueError("grey values of 32 bits or floats: give the transform white=, the value that becomes 255")
 
 
 def _scaled(image: Image.Image, white: int) -> Image.Image:

@@ -1,4 +1,4 @@
-"""Shards whose records are files of their own, such as images in their folder: which files there are instead."""
+"""Shards whose records are separate files, such as images in their folder: which files there are instead."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BASE = re.compile(r"base[0-9]+")  # a link to the set that the records are of
 
 
 def is_apart(manifest: Manifest, shard: Shard) -> bool:
-    """Returns whether the records of a shard are files of their own, so that its first file is not there.
+    """Returns whether the records of a shard are separate files, so that its first file is not there.
 
     Only formats that dlio never writes, and imported modules of other packages, have such shards: a copy is staged
     without the packages that its format needs.
@@ -34,15 +34,16 @@ def is_apart(manifest: Manifest, shard: Shard) -> bool:
 
 
 def advice_if_lost(path: Path) -> str:
-    """Returns what to do where a file of a shard is missing: it lay behind a link, or never was there; else ''."""
+    """Returns what to do where a file of a shard is missing: its link is broken, or it never existed; else ''."""
     if base := next((each for each in path.parents if _BASE.fullmatch(each.name) and each.is_symlink()), None):
-        source = f"{base} leads to {os.path.realpath(base)}"
+        source = f"{base} points to {os.path.realpath(base)}"
         return f": {source}, which was indexed or made again, or was removed: make this set again from it"
     if path.suffix == SUFFIX or not path.with_suffix(SUFFIX).exists():
         return ""
     link = path.parent / FOLDER
     return (
-        f", nor is {link}, the link to the folder of indexed files: make it again, index again, or stage again a copy"
+        f", nor is {link}, the link to the folder of indexed files: restore it, index the files again, or stage the "
+        "copy again"
     )
 
 

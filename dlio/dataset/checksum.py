@@ -18,7 +18,7 @@ _INT64, _UINT64 = struct.Struct("<q"), struct.Struct("<Q")
 def crc32c(sample: Sample, schema: Schema) -> int:
     """Returns the CRC-32C of a sample's values, uint32, the same in every format.
 
-    The checksum runs over the fields in the schema's order: bytes as they are, text as UTF-8, numbers as the
+    The checksum runs over the fields in the schema's order: bytes unchanged, text as UTF-8, numbers as the
     little-endian bytes of their dtype, entries of a list one after another. Then follow, as little-endian uint64, what
     the values alone do not define: the sizes of bytes and texts, the lengths of lists, the shapes that vary.
     """

@@ -19,12 +19,12 @@ from dlio.io import files, limits
 T = TypeVar("T")
 _BYTES_AT_ONCE = 1 << 20
 _ENCODER = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"))  # `json.dumps` would make one for each line
-ADVICE = "restore the file, or pack again; dlio verify --repair mends a staged copy"
+ADVICE = "restore the file, or pack again; dlio verify --repair repairs a staged copy"
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Pauses the garbage collector, which would look at each of a million new tuples, and find nothing to collect."""
+    """Pauses the garbage collector, which would visit a million new tuples and find nothing to collect."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

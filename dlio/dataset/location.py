@@ -41,12 +41,14 @@ def names_url(given: str | PathLike[str]) -> bool:
     """Returns whether what a user gives is a URL; else it is a path.
 
     Raises:
-        UsageError: it is neither text nor a path, or is a URL of which pathlib has made a path.
+        UsageError: it is neither text nor a path, or is a URL that pathlib has turned into a path.
     """
     if not isinstance(given, str | PathLike):
-        raise UsageError(f"{given!r} is neither a path nor a URL: give one of these, as text or a Path")
+        raise UsageError(f"{given!r} is neither a path nor a URL: give a str or a Path")
     if os.fspath(given).startswith(REMOTE) and not is_url(given):
-        raise UsageError(f"{given} is a URL with one slash only, as pathlib makes it: give it as text, with two")
+        raise UsageError(
+            f"{given} is a URL with one slash only, because pathlib removed the other: give a str with both"
+        )
     return is_url(given)
 
 

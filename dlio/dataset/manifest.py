@@ -7,7 +7,7 @@
     {"digest": "xxh3-128:0f698a592b8a13e6120e494b3093e72b"}
 
 While a data set is being packed the lines are in `manifest.jsonl.partial`, in the order in which shards finish, each
-with a digest line of its own (`dlio.dataset.seal`). The final name appears when all shards are complete. `head`, `tail`
+with its own digest line (`dlio.dataset.seal`). The final name appears when all shards are complete. `head`, `tail`
 and `jq` read both.
 """
 
@@ -176,7 +176,7 @@ class Manifest:
             return cls.load(around)  # a folder that was staged as it is
         is_partial = (path.parent / PARTIAL_NAME).exists()
         hint = "it is still being packed: run the same pack command again" if is_partial else ""
-        problem = "is of another program" if is_foreign else "does not exist"
+        problem = "was not written by dlio" if is_foreign else "does not exist"
         raise ManifestError(f"{path} {problem}; {hint or advice_on(path.parent)}")
 
     def save(self, root: str | Path) -> Path:
@@ -277,7 +277,7 @@ def read_partial(root: Path) -> Manifest | None:
 
 
 def unfinished(data: bytes, path: Path) -> Manifest | None:
-    """Returns the manifest of shards whose lines have digest lines of their own; None without a header line.
+    """Returns the manifest of shards whose lines have their own digest lines; None without a header line.
 
     Leaves out other shards: their lines are damaged, or were cut off by a crash.
 
@@ -291,6 +291,6 @@ def unfinished(data: bytes, path: Path) -> Manifest | None:
     if head["dlio"] != seal.UNSEALED:
         header_line, *lines = seal.sealed_singly(data, path) or [b""]
         if header_line != first + newline:
-            raise ManifestError(f"{path} is damaged: its first line is not what its digest line says")
+            raise ManifestError(f"{path} is damaged: its first line does not match its digest line")
         rest = b"".join(lines)
     return _made(head, json_lines.blocks(BytesIO(rest).read, path), path)

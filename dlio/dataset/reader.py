@@ -89,7 +89,7 @@ class ShardReader:
             return self._checked(index)
 
     def _doubt(self, error: CorruptRecordError) -> None:
-        """Raises the error, unless the shard was still arriving: then it may be read once more, from its source."""
+        """Raises the error, unless the shard was still arriving: then its source may be read once more."""
         if not self._may_change:
             raise error
         _log.warning("read again from the source: %s", error)
@@ -245,7 +245,7 @@ def _whole_table(manifest: Manifest, shard: Shard) -> SampleTable | None:
 
 
 def checked_files(manifest: Manifest, shard: Shard, filling: Filling | None = None) -> list[Path]:
-    """Returns the files of `shard`, whose sizes are those in the manifest, but for those that are still arriving.
+    """Returns the files of `shard`, whose sizes are those in the manifest, except for those that are still arriving.
 
     Raises:
         StorageError: a file is missing.
@@ -273,7 +273,7 @@ def _arriving(manifest: Manifest, shard: Shard, filling: Filling) -> Collection[
 
 
 def check_size(path: Path, num_bytes: int, shard: Shard) -> None:
-    """Checks a shard's file before anything is made of it.
+    """Checks a shard's file before it is used.
 
     Raises:
         StorageError: it is not there.
@@ -286,7 +286,10 @@ def check_size(path: Path, num_bytes: int, shard: Shard) -> None:
             problem = f"cannot open the shard's file {path}: {error.strerror}{advice_if_lost(path)}"
             raise StorageError(error.errno, problem) from error
         nodes = f"node{'s' * (len(shard.nodes) > 1)} {', '.join(map(str, shard.nodes))}"
-        advice = "read it there, with a dlio loader in a job of as many nodes, or stage the whole data set to each node"
+        advice = (
+            "read it on that node, with a dlio loader in a job with this number of nodes, or stage the whole data set "
+            "to each node"
+        )
         raise StorageError(error.errno, f"{shard.name} is on {nodes}: {path} is not here; {advice}") from error
     except OSError as error:
         raise StorageError(error.errno, f"cannot open the shard's file {path}: {error.strerror}") from error

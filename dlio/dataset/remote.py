@@ -1,7 +1,7 @@
 """A packed data set at a URL, read where it is: what a reader asks for is a range of an object.
 
 A manifest that `load` has read from a URL names it. So shards are opened by such a manifest as by any other, and read
-by `InPlace`, which asks for more at once where a reader goes on.
+by `InPlace`, which asks for more at once where a reader continues.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class InPlace:
 
     def complete(self, names: Sequence[str]) -> None:
         """Raises StorageError: no file becomes whole here."""
-        raise StorageError(f"{self._files}/{names[0]} can only be read from a folder: copy it there, by dlio stage")
+        raise StorageError(f"{self._files}/{names[0]} can only be read from a folder: copy it with dlio stage")
 
     def arrival(self, path: Path) -> arrivals.Arrival | None:
         """Returns a file of the shard, None for any other."""
@@ -131,7 +131,7 @@ class InPlace:
 
 
 class FileInPlace:
-    """A file at a URL, as an `Arrival`: a read that goes on where an earlier one ended brings a block.
+    """A file at a URL, as an `Arrival`: a read that continues where an earlier one ended brings a block.
 
     So does the first read of a small file.
 

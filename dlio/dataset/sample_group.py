@@ -119,7 +119,7 @@ class SampleGroup:
         return cast(Numbers, self.fields[name])
 
     def follows(self, schema: Schema) -> bool:
-        """Returns whether `Schema.check` would return every sample as it is; may miss that it would."""
+        """Returns whether `Schema.check` would return every sample unchanged; may return False although it would."""
         kinds = {name: str(kind) for name, kind in schema.fields}
         return [*kinds.items()] == [(name, _kind(values)) for name, values in self.fields.items()]
 

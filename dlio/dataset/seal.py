@@ -1,7 +1,7 @@
 """Digest lines, which show damage to the lines of a manifest: `{"digest":"xxh3-128:..."}`.
 
 The last line of a manifest has the digest of all bytes before it. While a data set is being packed, the header and each
-shard's line are followed by digest lines of their own, so damage to one line costs one shard.
+shard's line are followed by their own digest lines, so damage to one line costs one shard.
 
 The version in the header says whether digest lines follow. One flipped bit makes no version 1, which dlio 0.1 wrote
 without digest lines, of a version 2: the two characters differ in two bits.
@@ -60,7 +60,7 @@ def read_header(line: bytes, path: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise json_lines.damaged(path, 1, error) from error
     if type(version) is not int or version not in (UNSEALED, VERSION):
-        problem = f"{path} is of version {version!r}, this dlio reads {UNSEALED} and {VERSION}"
+        problem = f"{path} has the version {version!r}, this dlio reads {UNSEALED} and {VERSION}"
         raise ManifestError(f"{problem}: install a newer dlio; if the file is damaged, {json_lines.ADVICE}")
     return head
 
@@ -106,7 +106,7 @@ def _unlike(last: bytes, digest: str, path: Path) -> ManifestError:
     if last.startswith(_BEGIN):
         problem += f"its last line says {last.decode(errors='backslashreplace').rstrip()}"
     else:
-        problem += "and its last line, which should say so, is missing or damaged"
+        problem += "and its last line, which should hold this digest, is missing or damaged"
     return ManifestError(f"{path} is damaged: {problem}: {json_lines.ADVICE}")
 
 

@@ -21,7 +21,7 @@ _ID_VERSION = 1  # which content ids are over: a data set keeps its id
 _AT_ONCE = 1024  # shards turned into text: their values take ten times its size
 MAX_COUNT = 2**63 - 1  # samples and bytes are counted in int64
 TABLE_SUFFIX = ".samples.npz"  # of the table of samples, the last file
-_LETTERS = 1 << 17  # looked at together: arrays of a megabyte get new memory each time, which takes four times as long
+_LETTERS = 1 << 17  # processed together: arrays of a megabyte get new memory each time, which takes four times as long
 _TABLE_BYTES = 20  # of a sample in it, at least: the key's end, checksum, size
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
@@ -200,7 +200,7 @@ def _names(shards: Sequence[Shard]) -> list[str]:
 def _is_plain(text: bytes) -> bool:
     """Returns whether all strings in JSON are ASCII paths without empty parts and dots at the begin of a part.
 
-    Nearly all names are, and this tells it without a look at each. Where a part begins or ends there is a quote or a
+    Nearly all names are, and this shows it without checking each. Where a part begins or ends there is a quote or a
     slash, so a part that is empty or begins with a dot shows as two such bytes in a row.
     """
     if b"\\" in text or not text.isascii():
@@ -238,7 +238,7 @@ def _checked_name(name: str) -> str:
     """Returns a file name that stays inside the data set's folder; raises ValueError for any other."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in name:
-        raise ValueError(f"the file name {name!r} leads outside the data set's folder")
+        raise ValueError(f"the file name {name!r} points outside the data set's folder")
     try:
         os.fsencode(path)
     except UnicodeEncodeError:

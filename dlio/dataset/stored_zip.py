@@ -67,12 +67,14 @@ def _directory(file: RandomAccessFile) -> tuple[int, bytes]:
     tail = file.read(file.num_bytes - tail_bytes, tail_bytes)
     mark, count, num_bytes, offset, comment_bytes = _END.unpack_from(tail, at)
     if mark != b"PK\5\6" or comment_bytes:
-        raise ValueError("the end's mark is missing")
+        raise ValueError("its end record is missing")
     if at == _END_64.size + _LOCATOR_BYTES and tail.startswith(b"PK\6\6") and tail.startswith(b"PK\6\7", _END_64.size):
         at = 0
         _, count, num_bytes, offset = _END_64.unpack_from(tail)
     if offset + num_bytes != file.num_bytes - tail_bytes + at:
-        raise ValueError(f"{num_bytes} bytes from {offset} on do not lead to its end")
+        raise ValueError(
+            f"its directory of {num_bytes} bytes from byte {offset} does not end where its end record begins"
+        )
     return count, file.read(offset, num_bytes)
 
 
@@ -120,7 +122,7 @@ def read_member(file: RandomAccessFile, name: str, member: ZipMember) -> bytes:
     head = file.read(member.header, LOCAL_HEADER.size + len(own))
     mark, *_, name_bytes, extra_bytes = LOCAL_HEADER.unpack_from(head)
     if mark != LOCAL_MARK or name_bytes != len(own) or head[LOCAL_HEADER.size :] != own:
-        raise _damaged(file, name, member, "another header stands where its own should be")
+        raise _damaged(file, name, member, "its own header is missing where it should be")
     data = file.read(member.header + len(head) + extra_bytes, member.num_bytes)
     if zlib.crc32(data) != member.crc:
         raise _damaged(file, name, member, "its CRC-32 differs from the directory's")

@@ -7,8 +7,8 @@ that its server names), then an array for each file, folder and link, folders be
     ["file", "env/bin/python3.12", 493, 1700000000000000000, 100, 6831704, ""]                     and size in bytes
     ["link", "env/bin/python", 511, 1700000000000000000, 100, 0, "python3.12"]                     and where it points
 
-The content id is over this list, since nothing else is known before the files are read; two files of one name, size and
-time have different ids by their paths. The manifest of the source has
+The content id is over this list, since nothing else is known before the files are read; two files of equal name, size
+and time have different ids by their paths. The manifest of the source has
 no digests of the files; those are found while a copy is made, and are in the manifest of the copy.
 """
 
@@ -51,7 +51,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
         time: when it was changed last, in ns since 1970.
         group: the id of its group.
         num_bytes: of a file.
-        target: of a link; "" for what is none.
+        target: of a link; "" for other entries.
     """
 
     kind: Literal["file", "folder", "link"]
@@ -67,7 +67,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
         """Returns an entry with the bits of its mode that are kept; raises ValueError for a device, socket or pipe."""
         kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
         if (kind := kinds.get(stat.S_IFMT(status_mode))) is None:
-            raise ValueError(f"{path} is no file, folder or link")
+            raise ValueError(f"{path} is not a file, folder or link")
         kept, always = _MODES[kind]
         size = num_bytes if kind == "file" else 0
         return cls(kind, path, status_mode & kept | always, time, group, size, target)  # type: ignore[arg-type]
@@ -91,7 +91,7 @@ def encoded(entries: Sequence[Entry], source: str, version: str = "") -> bytes:
 
 
 def decoded(data: bytes, path: Path) -> list[Entry]:
-    """Returns the entries of a list, of which each lies in a folder that was listed before it.
+    """Returns the entries of a list; each is in a folder that was listed before it.
 
     Raises:
         ManifestError: it is damaged.
@@ -106,7 +106,7 @@ def decoded(data: bytes, path: Path) -> list[Entry]:
         folder, slash, last = entry.path.rpartition("/")
         is_top = not slash and number == 2
         if not (is_top or folder in around) or last in ("", ".", "..") or entry.path in seen:
-            raise json_lines.damaged(path, number, ValueError(f"{entry.path!r} lies in no folder listed before it"))
+            raise json_lines.damaged(path, number, ValueError(f"{entry.path!r} is in no folder listed before it"))
         if problem := _impossible(entry):
             raise json_lines.damaged(path, number, ValueError(problem))
         around |= {entry.path} if entry.kind == "folder" else set()
@@ -126,7 +126,7 @@ def _impossible(entry: Entry) -> str:
     """Returns what of an entry no list of dlio's has, since it may come from anybody; "" if nothing."""
     kept, always = _MODES[entry.kind]
     if entry.mode & ~kept or always & ~entry.mode:
-        return f"{entry.path!r} has the mode {entry.mode:o}, which is never given to a {entry.kind}"
+        return f"{entry.path!r} has the mode {entry.mode:o}, which is never the mode of a {entry.kind}"
     try:
         return "a name holds a zero byte" if b"\0" in os.fsencode(entry.path + entry.target) else ""
     except UnicodeEncodeError:
@@ -189,7 +189,7 @@ def _problem(path: str, entry: Entry) -> str:
         mode = status.st_mode
         target = os.readlink(path) if stat.S_ISLNK(mode) else ""  # noqa: PTH115  of text
     except OSError as error:
-        return "" if entry.kind == "file" else f"cannot be looked at: {error.strerror}"  # files are read anyway
+        return "" if entry.kind == "file" else f"cannot be checked: {error.strerror}"  # files are read anyway
     if entry.kind == "link":
         return "" if target == entry.target else f"expected a link to {entry.target!r}, found {target or 'no link'!r}"
     if entry.kind == "folder" and not stat.S_ISDIR(mode):

@@ -100,19 +100,19 @@ def refuse_address(engine: str, address: str | None) -> None:
 def refuse_workers(engine: str, workers: int | None, giver: str) -> None:
     """Raises UsageError if a number of workers is given to an engine that takes the workers of `giver`."""
     if workers is not None:
-        raise UsageError(f"the engine {engine} has the workers of {giver}, given {workers}: leave --workers out")
+        raise UsageError(f"the engine {engine} uses the workers of {giver}, given {workers}: leave --workers out")
 
 
 def num_workers(workers: int | None) -> int:
     """Returns the number of workers, by default one for each core that this process may use.
 
     Raises:
-        UsageError: `workers` is not a whole number from 1.
+        UsageError: `workers` is not a whole number >= 1.
     """
     if workers is None:
         return num_usable_cores()
     if not isinstance(workers, int) or workers < 1:
-        raise UsageError(f"the number of workers must be a whole number from 1, found {workers!r}")
+        raise UsageError(f"the number of workers must be a whole number >= 1, found {workers!r}")
     return workers
 
 
@@ -120,8 +120,8 @@ def map_bounded(pool: Pool, function: Callable[[Task], Result], tasks: Iterable[
     """Yields results as they finish, with at most two submitted tasks for each worker: one runs, one waits.
 
     `Executor.map` takes all tasks at once; this takes them as workers become free. After an error it takes no more
-    tasks, yields the results of those submitted, and then raises the error. By then, a pool that lost a worker for good
-    is closed.
+    tasks, yields the results of those submitted, and then raises the error. By then, a pool that lost a worker
+    permanently is closed.
 
     Raises:
         StorageError: a worker died; names the tasks that it may have been working on, and how it ended.
@@ -129,7 +129,7 @@ def map_bounded(pool: Pool, function: Callable[[Task], Result], tasks: Iterable[
     """
     waiting = iter(tasks)
     running: dict[Future[Result], Task] = {}
-    finished: SimpleQueue[Future[Result]] = SimpleQueue()  # an interrupt of `wait` may leave futures locked for ever
+    finished: SimpleQueue[Future[Result]] = SimpleQueue()  # an interrupt of `wait` may leave futures locked forever
     failed: list[tuple[BaseException, Task]] = []
     while True:
         while not failed and len(running) < 2 * pool.workers and (task := next(waiting, None)) is not None:

@@ -1,4 +1,4 @@
-"""Heartbeats between the ranks of an MPI job, since srun, unlike mpiexec, lets a job wait for a dead rank for ever."""
+"""Heartbeats between the ranks of an MPI job, since srun, unlike mpiexec, lets a job wait for a dead rank forever."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from dlio.io import world
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-_BEATS = 5  # rank 0 sends a message to every rank at a time, of which there may be thousands
+_BEATS = 5  # rank 0 sends a message to every rank at a time, maybe thousands
 
 
 class Heartbeat:
-    """Sends signs of life to some ranks, and listens for theirs, in a thread of its own.
+    """Sends heartbeats to some ranks, and listens for theirs, in its own thread.
 
     Needs an MPI that takes calls from several threads (MPI_THREAD_MULTIPLE), and a communicator that nobody else uses.
     """
 
     def __init__(self, comm: MPI.Intracomm, peers: Sequence[int], silent: Callable[[], None]) -> None:
-        """Starts; calls `silent`, in its thread, once one of `peers` shows no sign for LOST_WORKER_SECONDS."""
+        """Starts; calls `silent`, in its thread, once one of `peers` sends none for LOST_WORKER_SECONDS."""
         self._comm = comm
         self._peers = peers
         self._silent = silent
@@ -59,7 +59,7 @@ class Heartbeat:
                 self._sent[peer] = self._comm.isend((self._comm.rank, goodbye), peer)
 
     def _listen(self, beats: dict[int, int]) -> None:
-        """Counts each peer's signs of life, and forgets those who say goodbye."""
+        """Counts each peer's heartbeats, and forgets those that say goodbye."""
         while self._comm.iprobe():
             peer, goodbye = self._comm.recv()
             beats[peer] += 1

@@ -2,8 +2,9 @@
 
     dlio pack photos packed --format tfrecord --engine dask --engine-address tcp://head:8786
 
-All nodes of a cluster need dlio and the same paths. Dask has no authentication: whoever can connect to a scheduler runs
-code as its owner. The cluster started here listens on 127.0.0.1, so this includes every user of this machine.
+All nodes of a cluster need dlio and the same paths. Dask has no authentication: a client that can connect to a
+scheduler runs code as its owner. The cluster started here listens on 127.0.0.1, so this includes every user of this
+machine.
 
 Dask starts fresh interpreters, so a script that calls this needs `if __name__ == "__main__"`.
 """
@@ -60,7 +61,7 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
         stack.callback(executor.shutdown)
         num_threads = sum(client.nthreads().values())
         if num_threads == 0:
-            raise LauncherError(f"the Dask cluster at {address} has no workers: start some, by dask worker {address}")
+            raise LauncherError(f"the Dask cluster at {address} has no workers: start some with: dask worker {address}")
         yield Pool(
             executor, num_threads, (distributed.KilledWorker, distributed.comm.core.CommClosedError, BrokenExecutor)
         )
@@ -79,7 +80,7 @@ class _DaskExecutor(Executor):
         """Returns a future for a call, which cannot be cancelled.
 
         Raises:
-            BrokenExecutor: the scheduler is known to be gone.
+            BrokenExecutor: the connection to the scheduler is known to be lost.
         """
         if self._client.status != "running":
             raise _gone()
@@ -96,7 +97,7 @@ class _DaskExecutor(Executor):
         self._over.set()
 
     def _watch(self) -> None:
-        """Fails all futures when the scheduler goes away; Dask itself leaves a few of them waiting for ever."""
+        """Fails all futures when the scheduler goes away; Dask itself leaves a few of them waiting forever."""
         while not self._over.wait(_LOOK_SECONDS):
             if self._client.status != "running":
                 for future in list(self._unfinished):
@@ -116,7 +117,7 @@ async def _settle(future: Future[T], task: Awaitable[T]) -> None:
 
 
 def _gone() -> BrokenExecutor:
-    return BrokenExecutor("the Dask scheduler went away")
+    return BrokenExecutor("the connection to the Dask scheduler was lost")
 
 
 def _leave_interrupts_to_the_caller() -> None:

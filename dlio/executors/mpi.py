@@ -5,9 +5,9 @@ Every rank runs the same command, started by the launcher:
     mpiexec -n 4 dlio pack photos packed --format tfrecord --engine mpi
     srun --mpi=pmi2 -n 4 dlio pack photos packed --format tfrecord --engine mpi
 
-Four ranks are three workers. MPI cannot go on without a rank that died, so the job ends: mpiexec ends it at once, srun
-at once with --kill-on-bad-exit and else when the rank has not been heard for five minutes. The same command started
-again goes on, on any number of ranks.
+Four ranks are three workers. MPI cannot continue without a rank that died, so the job ends: mpiexec ends it at once,
+srun at once with --kill-on-bad-exit and else when the rank has not been heard for five minutes. The same command
+started again continues, on any number of ranks.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def _refusal(num_ranks: int, workers: int | None, address: str | None) -> DlioEr
     if num_ranks > 1:
         return None
     return LauncherError(
-        "the engine mpi needs 2 ranks at least, one that plans and one that works, and found one: start the command "
-        "by mpiexec -n 4 ..., or by srun --mpi=pmi2 -n 4 ...; if that was done, mpi4py was built for another MPI "
+        "the engine mpi needs at least 2 ranks, one that plans and one that works, but found one: start the command "
+        "with mpiexec -n 4 ..., or srun --mpi=pmi2 -n 4 ...; if you did, mpi4py was built for another MPI "
         "than the launcher's"
     )
 
@@ -160,7 +160,7 @@ class _RankExecutor(Executor):
 
 
 def _portable(failure: BaseException | None) -> BaseException | None:
-    """Returns an error that can be sent: other ranks would wait for ever for one that cannot be pickled."""
+    """Returns an error that can be sent: other ranks would wait forever for one that cannot be pickled."""
     try:
         pickle.loads(pickle.dumps(failure))
     except Exception:

@@ -3,9 +3,9 @@
     dlio pack photos packed --format tfrecord --engine ray --engine-address auto
 
 All nodes of a cluster need dlio and the same paths. Ray started here takes some seconds to start. It listens on all
-network interfaces, so it gets a random token that only its own processes know. Ray before 2.52 has no tokens: whoever
-can connect runs code. Ray ends with this process; if the process is killed, two of Ray's agents run for about a minute
-more. For a cluster that needs a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN.
+network interfaces, so it gets a random token that only its own processes know. Ray before 2.52 has no tokens: a client
+that can connect runs code. Ray ends with this process; if the process is killed, two of Ray's agents run for about a
+minute more. For a cluster that needs a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN.
 """
 
 from __future__ import annotations

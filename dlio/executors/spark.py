@@ -143,7 +143,7 @@ def _num_cores(executor: _SparkExecutor) -> int:
         executor.submit(os.getpid).result(CONNECT_SECONDS)
     except TimeoutError:
         advice = "start workers, or let them have more cores and memory"
-        raise LauncherError(f"the Spark cluster at {executor.context.master} has no core free: {advice}") from None
+        raise LauncherError(f"the Spark cluster at {executor.context.master} has no free core: {advice}") from None
     count, before = executor.context.defaultParallelism, 0
     while count != before:
         time.sleep(_SETTLED_SECONDS)
@@ -167,7 +167,7 @@ def _end(context: SparkContext) -> None:
 
 
 class _SparkExecutor(Executor):
-    """Hands each task to Spark as a job of its own, by threads that wait for it; a submitted task cannot be cancelled.
+    """Hands each task to Spark as its own job, by threads that wait for it; a submitted task cannot be cancelled.
 
     Attributes:
         context: Spark's.

@@ -69,7 +69,7 @@ class Writer(Protocol):
 
 @runtime_checkable
 class GroupWriter(Protocol):
-    """What a Writer may have besides: many small samples are written in less time."""
+    """An optional part of a Writer: many small samples are written in less time."""
 
     def write_group(self, group: SampleGroup) -> bool:
         """Appends samples that follow the schema, as `write` does; False if nothing was done, so that `write` has to.
@@ -80,7 +80,7 @@ class GroupWriter(Protocol):
 
 @runtime_checkable
 class TableWriter(Protocol):
-    """What a Writer may have besides: it keeps the table of its samples inside the shard, for other programs."""
+    """An optional part of a Writer: it keeps the table of its samples inside the shard, for other programs."""
 
     def keep_table(self, table: bytes) -> None:
         """Takes the table of all samples that were written, `dlio.dataset.sample_table`; called before `close`."""
@@ -195,7 +195,7 @@ class PathFormat(Protocol):
 
 @runtime_checkable
 class ApartFormat(Protocol):
-    """A format whose records can be files of their own, so that the first file of a shard is not there."""
+    """A format whose records can be separate files, so that the first file of a shard is not there."""
 
     def lies_apart(self, path: Path) -> bool:
         """Returns whether it is so with the shard whose first file would be `path`."""
@@ -219,7 +219,7 @@ class WrittenPart(Protocol):
 
 @runtime_checkable
 class PartFormat(Protocol):
-    """A format of which many workers can write one shard, each its part of the samples at a place known before."""
+    """A format whose shard many workers can write together, each its part of the samples at a place known before."""
 
     @property
     def PLACE_BYTES(self) -> int:  # noqa: N802

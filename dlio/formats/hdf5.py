@@ -58,11 +58,11 @@ def refuses(schema: Schema) -> str | None:
     taken = [name for field in [(KEY, _TEXT), *schema.fields] for name in dataset_names(*field)]
     for name, kind in schema.fields:
         if kind.is_number and not kind.is_fixed:
-            return f"the field {name!r} is {kind}, and a dataset's rows all have one shape"
+            return f"the field {name!r} is {kind}, but all rows of a dataset have the same shape"
         if kind.is_number and not 0 < _row_bytes(kind) <= _MAX_ROW_BYTES:
             return f"the field {name!r} is {kind}, {_row_bytes(kind)} bytes: expected 1 to {_MAX_ROW_BYTES}"
         if any(taken.count(dataset) > 1 for dataset in dataset_names(name, kind)):
-            return f"the field {name!r} needs a dataset of a name that another field needs too: rename it"
+            return f"the field {name!r} needs a dataset name that another field needs, too: rename it"
     return None
 
 
@@ -134,7 +134,7 @@ class Reader:
     def _open(self, schema: Schema) -> None:
         version = self._library.attrs.get("dlio_version", VERSION)
         if version != VERSION:
-            problem = f"it is of dlio's HDF5 version {version}, expected {VERSION}: read it with a newer dlio"
+            problem = f"it has dlio's HDF5 version {version}, expected {VERSION}: read it with a newer dlio"
             raise CorruptRecordError(self._file.path, problem)
         self._columns = {
             name: open_column(self._library, self._file, stored_name(name, self._library), kind)

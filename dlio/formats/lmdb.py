@@ -71,7 +71,7 @@ class RecordWriter:
         if num_bytes > MAX_RECORD_BYTES:
             raise SchemaError(
                 f"sample {sample.key!r}, fields {', '.join(sample.fields)}: {num_bytes} bytes are beyond the "
-                f"{MAX_RECORD_BYTES} of a protobuf message; hdf5 holds them"
+                f"{MAX_RECORD_BYTES} of a protobuf message; hdf5 can hold them"
             )
         try:
             self._tree.put(record_key(self._num_records, sample.key), parts, num_bytes)

@@ -3,12 +3,12 @@
 `layouts/squashfs/` has the layout of the image, `payloads/paths.py` the paths of the samples' files, and the hidden
 files by which an image describes itself. A shard is one image, `NAME.sqsh`:
 
-    - every file is stored as it is, so its bytes are contiguous: in blocks of 128 KiB, without fragments
+    - every file is stored uncompressed, so its bytes are contiguous: in blocks of 128 KiB, without fragments
     - files lie in the order of the samples, and their inode numbers count them from 1; the hidden files come next
     - equal samples give equal bytes: owner 0, mtime 0, mode 0444
 
 A key must be a path that such a file system can hold, and not the folder of another key: a sample with another key is
-refused, rather than renamed in silence. SquashFS has no checksums of data.
+refused, rather than renamed silently. SquashFS has no checksums of data.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ refused_keys = paths.refused_keys
 def refuses(schema: Schema) -> str | None:
     """Returns why SquashFS cannot hold this schema, naming the field, or None if it can."""
     if not len(schema):
-        return "it has no fields, and a sample is kept as its fields' files"
+        return "it has no fields, and squashfs stores each field of a sample as a file"
     seen: dict[str, str] = {}
     for name in schema:
         if (other := seen.setdefault(name.lower(), name)) != name:
-            return f"the fields {other!r} and {name!r} differ only in case, which the names of files do not"
+            return f"the fields {other!r} and {name!r} differ only in case, which file names must not"
     return None
 
 

@@ -44,7 +44,7 @@ _ILLEGAL = re.compile(r"[\s\x00-\x1f\x7f\ud800-\udfff]")
 def refuses(schema: Schema) -> str | None:
     """Returns why WebDataset cannot hold this schema, naming the field, or None if it can."""
     if not len(schema):
-        return "it has no fields, and a tar keeps a sample by its fields' files"
+        return "it has no fields, and webdataset stores each field of a sample as a file"
     seen: dict[str, str] = {}
     for name in schema:
         if len(name) > _MAX_FIELD_NAME:
@@ -96,7 +96,7 @@ class Writer:
         for extension, data in files.items():
             num_bytes = len(data)
             if num_bytes > tar.MAX_MEMBER_BYTES:
-                problem = f"{num_bytes} bytes, webdataset holds up to {tar.MAX_MEMBER_BYTES}; tfrecord can hold it"
+                problem = f"{num_bytes} bytes, webdataset can hold {tar.MAX_MEMBER_BYTES}; tfrecord can hold it"
                 raise SchemaError(f"sample {sample.key!r}, file {extension.decode()!r}: {problem}")
             header, zeros = tar.frame(stem, extension, prefix, num_bytes)
             pieces += header, data, zeros

@@ -2,14 +2,14 @@
 
     transform=[RandomCrop(32, padding=4, flip=True), ColorJitter(0.4, 0.4, 0.4), RandomErasing()]
 
-The first says which part of each image to take (`Transform`): RandomResizedCrop, CenterCrop, Resize, RandomCrop, or Pad
-around one of them. The others change its pixels, one after the other (`Effect`): ColorJitter, Grayscale, RandomErasing,
-TrivialAugmentWide, RandAugment, AutoAugment, RandomVerticalFlip, RandomQuarterTurns. All are defined as torchvision's
-transforms of these names on PIL images; the last one has none there. Each draws by the key of the sample and of its own
-place in the list, so that a run can be repeated. The last one may mix the samples of a batch (`Mix`): Mixup, CutMix, or
-RandomChoice of these.
+The first one chooses a part of each image (`Transform`): RandomResizedCrop, CenterCrop, Resize, RandomCrop, or Pad
+around one of them. The next ones change its pixels in turn (`Effect`): ColorJitter, Grayscale, RandomErasing,
+TrivialAugmentWide, RandAugment, AutoAugment, RandomVerticalFlip, RandomQuarterTurns. The last one may mix the samples
+of a batch (`Mix`): Mixup, CutMix, or RandomChoice of these. All but RandomQuarterTurns are torchvision's transforms of
+these names on PIL images. Random numbers follow from the sample's key and the place in the list, so a run can be
+repeated.
 
-`Normalize` is no transform: it makes floats of the uint8 images of a batch, where the batch is.
+`Normalize` is not a transform: it converts the uint8 images of a batch to floats, on the batch's device.
 """
 
 from __future__ import annotations

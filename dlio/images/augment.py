@@ -129,7 +129,7 @@ class RandAugment:
         _check_bins(self.num_magnitude_bins)
         check_moves(self.interpolation, self.fill)
         if not is_pixels(self.num_ops):
-            raise UsageError(f"num_ops={self.num_ops!r}: expected a whole number from 1")
+            raise UsageError(f"num_ops={self.num_ops!r}: expected a whole number >= 1")
         if not is_pixels(self.magnitude + 1) or self.magnitude >= self.num_magnitude_bins:
             raise UsageError(f"magnitude={self.magnitude!r}: expected 0 to {self.num_magnitude_bins - 1}")
 
@@ -227,4 +227,4 @@ def magnitudes(name: str, count: int, largest: float) -> tuple[float, ...]:
 
 def _check_bins(count: object) -> None:
     if not is_pixels(count) or count == 1:
-        raise UsageError(f"num_magnitude_bins={count!r}: expected a whole number from 2")
+        raise UsageError(f"num_magnitude_bins={count!r}: expected a whole number >= 2")

@@ -17,14 +17,14 @@ def height_width(size: int | tuple[int, int]) -> tuple[int, int]:
     """Returns a size as height and width; raises UsageError."""
     pair = size if isinstance(size, (tuple, list)) else (size, size)
     if len(pair) != 2 or not all(map(is_pixels, pair)):
-        raise UsageError(f"size={size!r}: expected a whole number of pixels from 1, or a pair (height, width) of such")
+        raise UsageError(f"size={size!r}: expected a whole number of pixels >= 1, or a pair (height, width)")
     return pair[0], pair[1]
 
 
 def check_white(white: int | None) -> None:
     """Raises UsageError if this is not a value of white."""
     if white is not None and not is_pixels(white):
-        raise UsageError(f"white={white!r}: expected a whole number from 1, such as 65535 or 4095")
+        raise UsageError(f"white={white!r}: expected a whole number >= 1, such as 65535 or 4095")
 
 
 def check_interpolation(interpolation: object) -> None:

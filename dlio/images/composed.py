@@ -24,7 +24,7 @@ _EXPECTED = "one that chooses the window, such as RandomCrop(32), then effects, 
 
 @dataclass(frozen=True, slots=True)
 class Composed(Around):
-    """A transform, and the effects behind it.
+    """A transform, and the effects after it.
 
     Attributes:
         transform: plans the windows.
@@ -45,7 +45,7 @@ class Composed(Around):
                 effect.steps(self.output_size, np.empty(0, np.uint64))
 
     def followed_by(self, more: Sequence[Effect | Mix]) -> Composed:
-        """Returns the same with more effects behind; raises UsageError if it mixes batches before them."""
+        """Returns the same with more effects after it; raises UsageError if it mixes batches before them."""
         if more and self.mix is not None:
             raise UsageError(f"{self.mix!r} mixes whole batches: expected it at the end of the transforms")
         mix = more[-1] if more and isinstance(more[-1], Mix) else self.mix
@@ -54,10 +54,10 @@ class Composed(Around):
 
 
 def composed(transform: Any) -> Any:
-    """Returns a list of a transform and effects as one transform, anything else as it is.
+    """Returns a list of a transform and effects as one transform, anything else unchanged.
 
     Raises:
-        UsageError: the list is empty, does not begin with a transform, goes on with what is neither an effect nor, at
+        UsageError: the list is empty, does not begin with a transform, continues with what is neither an effect nor, at
             the end, a way to mix, or with an effect that cannot change results of this size.
     """
     if not isinstance(transform, (list, tuple)):
@@ -95,7 +95,7 @@ def mix_batches(transform: Transform, images: Images, labels: npt.NDArray[np.flo
 
 
 def apply_effects(transform: Transform, images: Images, keys: Keys) -> None:
-    """Changes images in place by the transform's effects, if it has any; each draws by keys of its own.
+    """Changes images in place by the transform's effects, if it has any; each draws by its own keys.
 
     Args:
         transform: any.

@@ -88,7 +88,7 @@ class Grayscale:
 class RandomErasing:
     """A random box of one colour in some images: torchvision's transform of this name.
 
-    It comes before you normalise, torchvision's usually behind: the mean colour as `value`, such as (124, 116, 104), is
+    It comes before you normalise, torchvision's usually after: the mean colour as `value`, such as (124, 116, 104), is
     which mean 0 there.
 
     Attributes:
@@ -114,7 +114,7 @@ class RandomErasing:
                 raise UsageError(f"{name}={bounds!r}: expected two numbers (low, high) with 0 < low <= high")
 
     def change(self, images: Images, keys: Keys) -> None:
-        """Changes images in place: ten tries, then an image stays as it is."""
+        """Changes images in place: after ten tries an image stays unchanged."""
         numbers, size = uniform(keys, 2 * NUM_TRIES + 3), np.array([images.shape[1:3]])
         tries = numbers[:, : 2 * NUM_TRIES].reshape(-1, NUM_TRIES, 2)
         widths, heights = shapes_tried(size, self.scale, self.ratio, tries)  # the ratio is height over width here
@@ -135,13 +135,13 @@ def _bounds(name: str, amount: Amount) -> tuple[float, float]:
         pair = (max(0.0, 1 - amount), 1 + amount)
     if isinstance(pair, (tuple, list)) and is_range(pair, may_be_zero=True):
         return pair
-    raise UsageError(f"{name}={amount!r}: expected a number from 0, or two (low, high) with 0 <= low <= high")
+    raise UsageError(f"{name}={amount!r}: expected a number >= 0, or two (low, high) with 0 <= low <= high")
 
 
 def check_share(share: object) -> None:
     """Raises UsageError if this is not a share of images."""
     if not is_number(share) or not 0 <= share <= 1:
-        raise UsageError(f"p={share!r}: expected a share from 0 to 1")
+        raise UsageError(f"p={share!r}: expected a number from 0 to 1")
 
 
 def _adjust(images: Images, steps: npt.NDArray[np.int64], factors: npt.NDArray[np.float64 | np.bool_]) -> None:

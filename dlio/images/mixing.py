@@ -110,7 +110,7 @@ class RandomChoice:
         mixes: such as (Mixup(0.2), CutMix(1.0)).
 
     Raises:
-        UsageError: there is none, one is no way to mix, or they name different numbers of classes.
+        UsageError: the list is empty, an entry is not a way to mix, or they name different numbers of classes.
     """
 
     mixes: Sequence[Mix]
@@ -182,4 +182,4 @@ def _check(alpha: object, num_classes: object) -> None:
     if not is_number(alpha) or not 0 < alpha < float("inf"):
         raise UsageError(f"alpha={alpha!r}: expected a number above 0")
     if num_classes is not None and not is_pixels(num_classes):
-        raise UsageError(f"num_classes={num_classes!r}: expected a whole number from 1")
+        raise UsageError(f"num_classes={num_classes!r}: expected a whole number >= 1")

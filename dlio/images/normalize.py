@@ -1,4 +1,4 @@
-"""Floats of the images of a batch, computed where the batch is: in the core, or on a tensor's device."""
+"""Converts the images of a batch to floats where the batch is: in the core, or on a tensor's device."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _levels(normalize: Normalize) -> npt.NDArray[np.float32]:
 def _factors(normalize: Normalize, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Returns what pixels are divided by, less, and divided by, on a device: GPUs multiply by inverses of scalars.
 
-    They are made for each batch: kept ones would be of the mode, such as torch.compile's, in which they were made.
+    They are made for each batch: kept ones would belong to the mode, such as torch.compile's, that made them.
     """
     torch = sys.modules["torch"]
     rows = [[255.0] * len(normalize.mean), normalize.mean, normalize.std]

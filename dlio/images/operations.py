@@ -2,7 +2,7 @@
 
     Identity                                nothing
     ShearX, ShearY, TranslateX, TranslateY, Rotate
-                                            move pixels; what comes from outside has a colour of its own
+                                            move pixels; what comes from outside has its own colour
     Brightness, Color, Contrast, Sharpness  a factor of 1 + magnitude, as Pillow's ImageEnhance
     Posterize, Solarize                     bits that are kept; values from a threshold on are inverted
     AutoContrast, Equalize, Invert          no magnitude
@@ -117,7 +117,7 @@ def _place_of(name: str, magnitude: float, size: tuple[int, int]) -> Affine | No
     angle = math.radians(math.degrees(math.atan(magnitude)))
     if name == "ShearX":
         return (1.0, math.tan(angle), 0.0, 0.0, 1.0, 0.0)
-    # torchvision's _get_inverse_affine_matrix with this shear; its products of cosines are 1 but for the last bit
+    # torchvision's _get_inverse_affine_matrix with this shear; its products of cosines are 1 except for the last bit
     cosine, sine = math.cos(-angle), math.sin(-angle)
     return (
         -sine * math.tan(0.0) / math.cos(angle) + 1.0,

@@ -18,12 +18,12 @@ _MOST_PADDING = 1 << 15  # pixels
 
 @dataclass(frozen=True, slots=True)
 class RandomCrop:
-    """A random box of its own size: torchvision's `RandomCrop(size, padding, pad_if_needed=True)`, and a flip.
+    """A random box of the result's size: torchvision's `RandomCrop(size, padding, pad_if_needed=True)`, and a flip.
 
     Attributes:
         size: height and width of the result; one number for a square.
         padding: pixels added on each side of the image first. An image that is still smaller than the result gets, on
-            both sides, what it lacks. Of an image that lies outside of the box, nothing may be decoded, and no damage
+            both sides, what it lacks. Of an image outside the box, nothing may be decoded, and no damage
             be found.
         flip: mirror half of the results.
         fill: the value of the pixels added, or of their three channels.
@@ -66,7 +66,7 @@ class RandomCrop:
 
 @dataclass(frozen=True, slots=True)
 class Pad(Around):
-    """A transform with a margin around its results: torchvision's `Pad(padding, fill)` behind it.
+    """A transform with a margin around its results: torchvision's `Pad(padding, fill)` after it.
 
     Attributes:
         transform: plans the windows.
@@ -74,8 +74,8 @@ class Pad(Around):
         fill: their value, or that of their three channels.
 
     Raises:
-        UsageError: `transform` is none, changes pixels or targets or fills with another colour, a padding below 0, or a
-            fill that is not from 0 to 255.
+        UsageError: `transform` is not a transform, changes pixels or targets or fills with another colour, a padding
+            below 0, or a fill that is not from 0 to 255.
     """
 
     transform: Transform
@@ -84,11 +84,11 @@ class Pad(Around):
 
     def __post_init__(self) -> None:
         if isinstance(self.transform, type) or not isinstance(self.transform, Transform):
-            raise UsageError(f"transform={self.transform!r} is none of dlio.images: expected such as Resize(28)")
+            raise UsageError(f"transform={self.transform!r} is not a transform of dlio.images, such as Resize(28)")
         if any(hasattr(self.transform, name) for name in ("effects", "masks")):
-            raise UsageError(f"Pad is expected within {type(self.transform).__name__}, not around it")
+            raise UsageError(f"put Pad inside {type(self.transform).__name__}, not around it")
         if getattr(self.transform, "fill", self.fill) != self.fill:
-            raise UsageError(f"fill={self.fill!r}: expected the same as that of {self.transform!r}")
+            raise UsageError(f"fill={self.fill!r}: expected the fill of {self.transform!r}")
         _check_padding(self.padding)
         check_fill("fill", self.fill)
 

@@ -104,7 +104,7 @@ class RandomResizedCrop:
         ratio: the smallest and largest width over height of the box.
         flip: mirror half of the images.
         white: the value that becomes 255 in grey images of 16 bits, such as 4095 for scans of 12 bits. Values are
-            scaled linearly, and a greater one is an error of that image. Images of 8 bits stay as they are.
+            scaled linearly, and a greater one is an error of that image. Images of 8 bits stay unchanged.
         interpolation: bilinear or bicubic, both antialiased, or nearest.
 
     Raises:
@@ -212,7 +212,7 @@ class CenterCrop:
         reach = REACH[self.interpolation] * np.maximum(scales, 1) - scales / 2
         corners = np.maximum(np.floor(begins - reach), 0)
         shapes = np.minimum(np.ceil(begins + size * scales + reach), sizes) - corners
-        lengths = np.minimum(size * scales, shapes - (begins - corners))  # rounding may lead outside
+        lengths = np.minimum(size * scales, shapes - (begins - corners))  # rounding may end outside
         parts = np.concatenate([(begins - corners)[:, ::-1], lengths[:, ::-1]], axis=1)
         flips = np.zeros(len(sizes), dtype=np.bool_)
         return Windows(boxes_of(corners, shapes), flips, parts, interpolation=self.interpolation)

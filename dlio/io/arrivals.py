@@ -1,7 +1,7 @@
 """Files that are read while they arrive: what readers ask of the process that fills a folder.
 
 `RandomAccessFile` turns to the filling that `opening` has named, if a file is not there. So a format's reader needs to
-know nothing of it, and a file that is there is opened and read as ever.
+know nothing of it, and a file that exists is opened and read as usual.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Arrival(Protocol):
         """Yields ranges, in order, as read-only views."""
 
     def will_need(self, starts: Numbers, stops: Numbers) -> object:
-        """Has the ranges brought; waits for them."""
+        """Fetches the ranges; waits for them."""
 
     def close(self) -> None:
         """Closes the file; may be called twice."""

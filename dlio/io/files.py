@@ -79,7 +79,7 @@ def read_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Generator[memoryv
     """Yields a file's content in blocks of up to `block_bytes`; each block is valid until the next is asked for.
 
     Raises:
-        StorageError: the file cannot be read, or is none, as `opened_regular`.
+        StorageError: the file cannot be read, or is not a file; see `opened_regular`.
     """
     buffer = memoryview(bytearray(block_bytes))
     with opened_regular(path) as descriptor:
@@ -171,7 +171,7 @@ def _advice(error: OSError) -> str:
     if error.errno == errno.ENOSPC:
         return ": free some space or choose another folder"
     if error.errno == errno.EDQUOT:
-        return ": remove some of what the quota counts, have it raised, or choose another folder"
+        return ": remove files that the quota counts, ask for a larger quota, or choose another folder"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return ": check the owner and mode of the file and its folder"
     limit = None if error.errno == errno.EAGAIN else limits.reached(error)
@@ -190,7 +190,7 @@ def check_length(path: str | Path, descriptor: int, expected: int) -> None:
 
     Raises:
         StorageError: the file system acknowledged bytes that are not there; or another process writes to the file.
-        OSError: it cannot be looked at.
+        OSError: its status cannot be read.
     """
     if (found := os.fstat(descriptor).st_size) != expected:
         problem = f"{path} has {found:,} bytes after {expected:,} were written and acknowledged"
@@ -198,7 +198,7 @@ def check_length(path: str | Path, descriptor: int, expected: int) -> None:
 
 
 def sync_written(descriptor: int, *, data_only: bool = False) -> None:
-    """Waits until what was written is on the disk; if that fails, empties the file, so that no run goes on with it.
+    """Waits until what was written is on the disk; if that fails, empties the file, so that no run continues with it.
 
     Linux counts pages that it could not write as clean: they can be read, and the next fsync is a success.
 

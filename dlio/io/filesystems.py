@@ -67,11 +67,11 @@ def filesystem_of(path: str | Path) -> FileSystem:
     """Returns the file system on which `path` lies, or will lie once it is made.
 
     Raises:
-        StorageError: the path cannot be looked at.
+        StorageError: the path's status cannot be read.
     """
     there = existing(Path(path))
     kind, mount = mount_of(there, Path("/proc/self/mountinfo").read_text(errors="surrogateescape"))
-    with files.storage_errors("look at", there):
+    with files.storage_errors("access", there):
         status = os.statvfs(there)
     free = status.f_bavail * status.f_frsize
     if kind in _IN_MEMORY:
@@ -83,9 +83,9 @@ def existing(path: Path) -> Path:
     """Returns the innermost folder or file of `path` that exists, links resolved.
 
     Raises:
-        StorageError: the path cannot be looked at.
+        StorageError: the path's status cannot be read.
     """
-    with files.storage_errors("look at", path):
+    with files.storage_errors("access", path):
         path = path.absolute()
         while not path.exists():
             path = path.parent
@@ -213,7 +213,7 @@ def check_room(path: Path, needed_bytes: int, needed_files: int) -> FileSystem:
     if system.free_files is not None and system.free_files < needed_files:
         raise StorageError(
             errno.ENOSPC,
-            f"{path} ({system}) takes {system.free_files:,} more files and {needed_files:,} are needed: "
+            f"{path} ({system}) has room for {system.free_files:,} more files and {needed_files:,} are needed: "
             "remove some files, choose another folder, or pack into larger shards",
         )
     return system

@@ -1,4 +1,4 @@
-"""The ground that dlio writes on: whether others can replace a folder, or what this user makes in it."""
+"""The folders that dlio writes to: whether others can replace a folder, or what this user makes in it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def is_loose(status: os.stat_result) -> bool:
 
 
 def loose_folders(folder: Path) -> Iterator[Path]:
-    """Yields a folder, and those around it up to the root, if anybody could replace what lies in them.
+    """Yields a folder, and its parents up to the root, if any user could replace their entries.
 
     The folders that the path names count, and those around the place that its links lead to; missing ones are left out.
 
     Raises:
-        OSError: one cannot be looked at.
+        OSError: the status of one cannot be read.
     """
     named, real = _upwards(str(folder.absolute())), _upwards(os.path.realpath(folder))
     for each in dict.fromkeys(chain(named, real)):
@@ -53,7 +53,7 @@ def check_ground(folder: Path, *names: str) -> None:
         StorageError: anybody may rename the entries of the folder or of one around it, or an entry of such a name is
             not a folder, or belongs to neither this user nor the folder's owner.
     """
-    with files.storage_errors("look at", folder):
+    with files.storage_errors("access", folder):
         for loose in loose_folders(folder):
             where = str(folder) if loose == folder else f"{folder}, below {loose}"
             problem = (
@@ -92,9 +92,9 @@ def check_manifests(folder: Path, *names: str) -> None:
     Raises:
         StorageError: a file of one of the names is neither this user's nor the folder's owner's.
     """
-    with files.storage_errors("look at", folder), suppress(FileNotFoundError, NotADirectoryError):
+    with files.storage_errors("access", folder), suppress(FileNotFoundError, NotADirectoryError):
         status = folder.stat()
         for path in (folder / name for name in names if status.st_mode & stat.S_IWOTH):
             with suppress(FileNotFoundError):
                 if path.lstat().st_uid not in (os.geteuid(), status.st_uid):
-                    raise StorageError(f"{path} is another user's: give another folder")
+                    raise StorageError(f"{path} belongs to another user: give another folder")

@@ -65,7 +65,7 @@ def reached(error: BaseException) -> str | None:
     if isinstance(error, MemoryError) or number == errno.ENOMEM:
         return _memory()
     if number == errno.EMFILE:
-        return f"this process may open {_soft(resource.RLIMIT_NOFILE)} files (ulimit -n): allow it more"
+        return f"this process may open {_soft(resource.RLIMIT_NOFILE)} files (ulimit -n): raise the limit"
     if number == errno.ENFILE:
         return "all processes of this machine may open no more files (fs.file-max): end some"
     if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
@@ -93,14 +93,14 @@ def _lacks_addresses() -> bool:
 
 def _memory() -> str:
     if (limit := _soft(resource.RLIMIT_AS)) < 0:
-        return "the machine, or this job or container, is out of memory: allow it more, or use fewer workers"
+        return "the machine, or this job or container, is out of memory: give it more, or use fewer workers"
     return (
         f"this process addresses {format_size(_used_bytes())} of memory and may address {format_size(limit)} "
-        "(ulimit -v): allow it more, or use fewer threads"
+        "(ulimit -v): raise the limit, or use fewer threads"
     )
 
 
 def _processes() -> str:
     limit = _soft(resource.RLIMIT_NPROC)
     own = f"user {os.getuid()} may run {limit} threads and processes (ulimit -u)" if limit >= 0 else "there is a limit"
-    return f"{own}, a job or container perhaps fewer (pids.max of its cgroup): allow more, or use fewer"
+    return f"{own}, a job or container perhaps fewer (pids.max of its cgroup): raise the limit, or use fewer"

@@ -22,7 +22,7 @@ MAX_BYTES = 16 << 10  # of a lease, a claim or a marker, which have some hundred
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-SHUT = "is another user's, who lets nobody else write there, or not yet: stage again"
+SHUT = "belongs to another user, who does not let others write there (yet): stage again"
 _CLOSED = -2  # no descriptor: its number is given to what is opened next; os.listdir(-1) lists the current folder
 _MAX_DEPTH = 32  # of a folder to remove; data sets have a few levels
 

@@ -67,7 +67,7 @@ class RemoteFiles:
         return self._ask(name, request)
 
     def state(self, name: str) -> answers.State:
-        """Returns what the server says of a file; raises as `fetch`, and if the server answers no ranges."""
+        """Returns what the server reports about a file; raises as `fetch`, and if the server answers no ranges."""
         return self._ask(name, lambda: answers.state_of(self._file_system, self._path(name), self._login))
 
     def _path(self, name: str) -> str:
@@ -83,7 +83,7 @@ class RemoteFiles:
         self._ask(name, lambda: answers.sent(self._file_system, path, content), "write")
 
     def remove(self, name: str) -> None:
-        """Removes a file, which may be gone already; raises StorageError if that is refused."""
+        """Removes a file, which may be missing already; raises StorageError if that is refused."""
         try:
             self._ask(name, lambda: self._file_system.rm_file(f"{self._root}/{name}"), "remove")
         except StorageError as error:
@@ -138,7 +138,7 @@ def check_writable(url: str) -> None:
     if url.partition("://")[0].lower() not in _STORES:
         raise UsageError(
             f"dlio writes to folders and to object stores ({', '.join(f'{name}://' for name in _STORES)}), where a "
-            f"file is seen only when it is whole, not to {shown(url)}: give one of these"
+            f"file appears only when it is complete, not to {shown(url)}: give one of these"
         )
 
 
@@ -188,7 +188,7 @@ def _check(url: str) -> None:
         raise UsageError(f"{shown(url)} has a second @, or a / in a password: {quoting}, and @ in a path as %40")
     if url.lower().startswith("s3") and parted(url)[2]:
         raise UsageError(
-            f"{shown(url)}: a bucket's URL holds no keys: give them by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+            f"{shown(url)}: a bucket's URL holds no keys: give them with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
             "or by a profile"
         )
 
@@ -211,7 +211,7 @@ def _persistent(request: Callable[[], T]) -> T:
     while True:
         try:
             return request()
-        except Exception as error:  # each protocol's package has exceptions of its own
+        except Exception as error:  # each protocol's package has its own exceptions
             tries += 1
             if isinstance(error, _FINAL) or tries == TRIES:
                 raise

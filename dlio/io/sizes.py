@@ -34,7 +34,7 @@ def format_size(num_bytes: float) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """Returns a time for people, such as `1.50 s`; what would be shown as 0.00 is `less than 0.01 s`, but for 0."""
+    """Returns a time for people, such as `1.50 s`; what would be shown as 0.00 is `less than 0.01 s`, except for 0."""
     return "less than 0.01 s" if 0 < seconds < 0.01 else f"{seconds:.2f} s"
 
 

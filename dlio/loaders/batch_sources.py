@@ -48,7 +48,7 @@ class BatchSource(Protocol[B_co]):
 
 @runtime_checkable
 class ProcessSource(Protocol[B_co]):
-    """A `BatchSource` that makes its batches in processes of its own, if threads are asked for."""
+    """A `BatchSource` that makes its batches in its own processes, if threads are asked for."""
 
     def prefetched(
         self, steps: Iterable[Step], key: int, prefetch: int, timeout: float | None
@@ -90,8 +90,10 @@ class ArrayBatches:
     def __post_init__(self) -> None:
         """Raises UsageError if the samples have a field `valid` of their own and `mask` would add it."""
         if self.mask and VALID in self.samples.schema:
-            problem = f"{self.samples.manifest.root} has a field {VALID!r}, as is what end='mask' adds to each batch"
-            raise UsageError(f"{problem}: end by 'drop' or 'pad', or pack the field by another name")
+            problem = (
+                f"{self.samples.manifest.root} has a field {VALID!r}, the name of what end='mask' adds to each batch"
+            )
+            raise UsageError(f"{problem}: use end='drop' or 'pad', or pack the field under another name")
 
     def work(self, step: Step, key: int) -> Work[Batch]:
         """Returns the work of making one batch; each part fills some rows."""

@@ -173,7 +173,7 @@ def _labels(samples: PackedSamples, values: Any, dtype: npt.DTypeLike, indices: 
 
 
 def out_rows(samples: PackedSamples, batch: Batch, rows: slice) -> Batch:
-    """Returns arrays that samples can be read into as they are stored: rows of the batch, where it has them so."""
+    """Returns arrays that samples can be read into as they are stored: rows of the batch, if it stores them so."""
     if sys.byteorder != "little":
         return {}
     made = () if samples.targets is None else samples.targets.move

@@ -48,7 +48,8 @@ def _mixed_label(schema: Schema, transform: Transform, mix: Mix, where: object) 
     others = [name for name in schema if name not in (IMAGE, LABEL, *plain)]
     if others:
         raise UsageError(
-            f"{named}, but {where} also has the field {others[0]!r}: leave it out by fields=('image', 'label'), or give"
+            f"{named}, but {where} also has the field {others[0]!r}: leave it out with fields=('image', 'label'), or "
+            "give"
             f" WithTargets(transform, plain={others[0]!r}) of dlio.targets if it is right for a mixture, too"
         )
     label = schema.get(LABEL)

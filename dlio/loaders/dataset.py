@@ -72,12 +72,12 @@ class PackedSamples:
             StorageError: it cannot be read, or there is no room in the cache.
             MissingPackageError: it has decode-ready records, and this installation cannot read them.
             UsageError: `transform` is not a transform, samples have no field `image`, or one that may move or not, or
-                one that cannot be mixed; a name of `fields` is none; or the data sets of a mixture differ in fields,
-                classes or label offset.
+                one that cannot be mixed; a name in `fields` is not a field; or the data sets of a mixture differ in
+                fields, classes or label offset.
         """
         transform = composed(transform)
         if transform is not None and (isinstance(transform, type) or not isinstance(transform, Transform)):
-            raise UsageError(f"transform={transform!r} is not one of dlio.images: expected such as CenterCrop(224)")
+            raise UsageError(f"transform={transform!r} is not a transform of dlio.images, such as CenterCrop(224)")
         self.opened = data if isinstance(data, Opened) else open_data(data, cache, max_skipped)
         self.numbering, self.manifest = self.opened.numbering, self.opened.numbering.manifest
         self.clock, self.skips, self.memory = self.opened.clock, self.opened.skips, self.opened.memory
@@ -107,7 +107,7 @@ class PackedSamples:
         return len(self.numbering)
 
     def number(self, index: int) -> int:
-        """Returns `index` as a number from 0; as `Numbering.number`."""
+        """Returns `index` as a number >= 0; as `Numbering.number`."""
         return self.numbering.number(index)
 
     def locate(self, index: int) -> tuple[int, int]:
@@ -167,7 +167,7 @@ class PackedSamples:
         return self._reads(indices, read_samples, partial(joined_samples, len(indices)))
 
     def read_columns(self, indices: Sequence[int] | Indices) -> Batch:
-        """Returns the same samples by field: an array if all values have one shape, else a list.
+        """Returns the same samples by field: an array if all values have the same shape, else a list.
 
         Bytes are read-only views of memory that is reused when no view of it is left.
 
@@ -211,7 +211,7 @@ class PackedSamples:
 
     @cached_property
     def _request_bytes(self) -> int:
-        """What a sample counts for when reads are cut: neighbours that are files of their own are no single request."""
+        """What a sample counts for when reads are cut: neighbours that are separate files are not one request."""
         shards = self.manifest.shards
         is_own = bool(shards) and is_apart(self.manifest, shards[0])
         return max(self.sample_bytes, REQUEST_BYTES) if is_own else self.sample_bytes

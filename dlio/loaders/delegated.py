@@ -1,4 +1,4 @@
-"""Methods of the frameworks' loaders that are those of the `Loader` which they hold."""
+"""Methods that the frameworks' loaders take from the `Loader` that they hold."""
 
 from __future__ import annotations
 

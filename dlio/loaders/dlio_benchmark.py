@@ -82,7 +82,7 @@ class DataLoader(BaseDataLoader):  # type: ignore[misc]
         except (DlioError, OSError) as error:
             how = "set DLIO_DATASET to one, or " if is_training else "set workload.workflow.evaluation=False, or "
             where = "DLIO_DATASET" if given else f"workload.dataset.data_folder, {part}"
-            advice = f"{how}make one there by dlio pack or dlio index"
+            advice = f"{how}make one there with dlio pack or dlio index"
             raise UsageError(f"{folder} ({where}) is no data set of dlio: {error}; {advice}") from error
         if len(samples) < self.num_samples:
             raise UsageError(
@@ -121,7 +121,7 @@ def _check_reader(args: Any) -> None:
     """Raises UsageError for a reader that dlio is not."""
     if args.data_loader_sampler is not DataLoaderSampler.ITERATIVE:
         raise UsageError(
-            f"workload.reader.data_loader_sampler={args.data_loader_sampler}: dlio has an order of its own, for which "
+            f"workload.reader.data_loader_sampler={args.data_loader_sampler}: dlio makes its own order, for which "
             "the benchmark need not list every sample: set it to iterative"
         )
     if args.preprocess_time:

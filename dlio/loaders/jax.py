@@ -161,10 +161,10 @@ def _check_fields(samples: PackedSamples) -> None:
     """Raises UsageError if a field makes no array of one shape."""
     for name, kind in samples.made.items():
         if not kind.is_fixed:
-            advice = "give a transform" if name == IMAGE else "pack it with one shape, or leave it out by fields="
+            advice = "give a transform" if name == IMAGE else "pack it with one shape, or leave it out with fields="
             if samples.targets is not None and name in samples.targets.move:
-                advice = "give WithTargets(transform, max_boxes=N) of dlio.targets, or leave it out by fields="
-            raise UsageError(f"the field {name!r} of type {kind} makes no array in JAX: {advice}")
+                advice = "give WithTargets(transform, max_boxes=N) of dlio.targets, or leave it out with fields="
+            raise UsageError(f"the field {name!r} of type {kind} cannot become a JAX array: {advice}")
 
 
 def _filled(name: str, rows: Any, count: int) -> Any:

@@ -33,7 +33,7 @@ class Mixture:
             raise UsageError(f"{self.parts!r}: expected pairs of a data set and its weight, as [('packed', 1.0), ...]")
         draws_of(self.weights)
         if self.epoch_samples is not None and self.epoch_samples < 1:
-            raise UsageError(f"epoch_samples={self.epoch_samples}: expected a number from 1")
+            raise UsageError(f"epoch_samples={self.epoch_samples}: expected a number >= 1")
 
     @property
     def weights(self) -> list[float]:

@@ -83,7 +83,7 @@ class Numbering:
         )
 
     def number(self, index: int) -> int:
-        """Returns `index` as a number from 0; a negative index counts from the end.
+        """Returns `index` as a number >= 0; a negative index counts from the end.
 
         Raises:
             TypeError: it is not an integer.
@@ -161,7 +161,9 @@ def _check_alike(manifests: Sequence[Manifest]) -> None:
     for each in manifests:
         where = f"{first.root} and {each.root} cannot be joined"
         if each.schema != first.schema:
-            raise UsageError(f"{where}: their fields, classes or label offsets differ: pack both by one --classes")
+            raise UsageError(
+                f"{where}: their fields, classes or label offsets differ: pack both with the same --classes"
+            )
         if any(shard.nodes for shard in each.shards):
             raise UsageError(f"{where}: {each.root} is staged in parts: stage it by another strategy")
 

@@ -80,7 +80,7 @@ class Opened:
         return replace(self, numbering=self.numbering.chosen(rows))
 
     def expect(self, coming: Iterable[Step]) -> None:
-        """Sends the order in which batches use the shards to the folders' fillers, from a thread of its own."""
+        """Sends the order in which batches use the shards to the folders' fillers, from its own thread."""
         if self.fillings:
             with suppress(MissingError):  # it is a hint
                 world.start(partial(self._expect, coming), "dlio-order")
@@ -117,7 +117,7 @@ def open_data(data: Data, cache: str | Path | bool | None = None, max_skipped: i
     if manifest.format == TREE:
         raise ManifestError(
             f"{manifest.path} is the copy of a file or folder, and holds no samples: stage a data set, or "
-            "read what lies in it by its path"
+            "open its files by path"
         )
     pool = ShardPool(manifest, filling=filling)
     return Opened(Numbering.of(manifest), pool, (Arriving(0, len(manifest.shards), filling),), Skips(max_skipped))

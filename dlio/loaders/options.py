@@ -65,7 +65,7 @@ class Options:
             By default one thread for each core of this rank, and no process. If storage is slow, up to 64 more threads
             read ahead.
         prefetch: batches made ahead of the one in use.
-        timeout: seconds to wait for a batch; needs workers. None or 0 wait for ever.
+        timeout: seconds to wait for a batch; needs workers. None or 0 wait forever.
 
     Raises:
         UsageError: a value is out of range or of a wrong type.
@@ -156,7 +156,7 @@ def options_of(keywords: Mapping[str, Any]) -> Options:
     """Returns the options that a loader is given by keyword.
 
     Raises:
-        TypeError: a keyword is none of a loader's.
+        TypeError: a keyword is not one of a loader's.
         UsageError: two keywords contradict each other, or a value is out of range or of a wrong type.
     """
     names = {field.name for field in fields(Options)}

@@ -81,7 +81,7 @@ def verdict(stats: Mapping[str, float], num_cores: int, *, faster: str = "--crop
     Args:
         stats: as `Loader.stats` returns them.
         num_cores: the number of cores that this process may use.
-        faster: the options of `dlio pack` by which its images would decode faster; "" if there is none.
+        faster: the options of `dlio pack` that would make its images decode faster; "" if there are none.
     """
     epoch_seconds = stats["epoch_seconds"]
     waited = stats["wait_seconds"] / epoch_seconds if epoch_seconds else 0.0
@@ -98,7 +98,7 @@ def verdict(stats: Mapping[str, float], num_cores: int, *, faster: str = "--crop
     advice += {
         "read": ["stage to local storage, or shuffle by a Window"],
         "source": ["later epochs read what is staged by then, or stage before the job: dlio stage --background"],
-        "peer": ["keep more on each node, or take a faster network: DLIO_INTERFACE"],
+        "peer": ["keep more on each node, or use a faster network: DLIO_INTERFACE"],
         "decode": [f"pack with {faster}, or smaller images" if faster else "pack smaller images"],
         "collate": ["leave collate_fn out"],
     }[busiest]

@@ -7,7 +7,7 @@
     model.fit(train, epochs=90, shuffle=False)  # uint8 (256, 224, 224, 3), int64 (256,); each pass is the next epoch
 
 The batches and their order are those of `dlio.loaders.torch.DataLoader`, with channels last. Threads of dlio decode
-them. TensorFlow uses the memory of a batch as it is: numbers and images are not copied, strings are.
+them. TensorFlow uses the memory of a batch directly: numbers and images are not copied, strings are.
 Auto-sharding is off, since each rank gets its own part, as many batches as every other. Under a strategy:
 
     strategy.distribute_datasets_from_function(lambda context: dataset(
@@ -158,10 +158,10 @@ def _spec(name: str, kind: Field, size: int | None) -> Any:
         return tf.TensorSpec((size, *kind.shape), dtype)
     if None not in kind.shape[1:]:
         return tf.TensorSpec((None, *kind.shape[1:]), dtype), tf.TensorSpec((size,), tf.int64)
-    raise SchemaError(f"the field {name!r} of type {kind} makes no batch in TensorFlow: pack it with one shape")
+    raise SchemaError(f"the field {name!r} of type {kind} cannot form a batch in TensorFlow: pack it with one shape")
 
 
 def _flat(rows: list[Any], values: tf.TensorSpec) -> tuple[Any, list[int]]:
-    """Returns the values of all rows behind one another, and the length of each row."""
+    """Returns the values of all rows one after another, and the length of each row."""
     flat = np.array(list(chain.from_iterable(rows)), values.dtype.as_numpy_dtype)
     return flat.reshape(-1, *values.shape[1:]), list(map(len, rows))

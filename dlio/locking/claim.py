@@ -4,7 +4,7 @@ Claims are numbered files. Claim n + 1 is made, by link(2), only by a process th
 done. Of several that try, the system lets one succeed. So nothing is taken away from a live owner, no lock is needed
 (flock may answer ENOSYS on shared file systems), and no process can come between looking and taking.
 
-If the owner's process can be looked at, its death is known at once. On another node or in another container its
+If the owner's process is visible from here, its death is known at once. On another node or in another container its
 heartbeat shows that it lives: the claim's modification time, renewed every second.
 """
 
@@ -118,7 +118,7 @@ def _succeed(folder: Below, work: str) -> Claim:
 
 
 def _is_at_work(folder: Below, claim: Claim) -> bool:
-    """Returns whether a claim is in force; waits for a heartbeat if its owner cannot be looked at."""
+    """Returns whether a claim is in force; waits for a heartbeat if its owner is not visible from here."""
     if claim.is_over or claim.owner.is_alive():
         return not claim.is_over
     beat, deadline = claim_file.modified(folder, claim.number), world.monotonic() + liveness.LOST_WRITER_SECONDS

@@ -23,7 +23,7 @@ class Claim:
         number: counts up; the highest number is in force.
         owner: the process that made it.
         token: a unique name, for the owner's unfinished files.
-        state: "held", "released" (another process may go on), or why the owner failed.
+        state: "held", "released" (another process may continue), or why the owner failed.
         errno: the system's number of that failure, if it has one.
     """
 
@@ -157,7 +157,7 @@ def _unlink(folder: OpenFolder, names: Iterable[str]) -> None:
 
 @contextmanager
 def heartbeat(folder: Below, number: int) -> Iterator[None]:
-    """Renews the modification time of a claim in a thread of its own, until the context is left."""
+    """Renews the modification time of a claim in its own thread, until the context is left."""
     stop = world.event()
     thread = world.start(partial(_beat, folder, number, stop), "dlio-claim")
     try:
@@ -181,7 +181,7 @@ def modified(folder: Below, number: int) -> float:
         StorageError: the folder cannot be read.
     """
     with (
-        files.storage_errors("look at the claims in", folder.path),
+        files.storage_errors("access the claims in", folder.path),
         suppress(FileNotFoundError),
         folder.open() as opened,
     ):

@@ -94,10 +94,10 @@ class Owner:
         return True if user is None or user_of(self.pid) == user else None
 
     def is_lost(self, silent: float, patience: float, user: int | None = None) -> bool:
-        """Returns whether the process has ended; of one that cannot be looked at, whether it is silent for too long.
+        """Returns whether the process has ended; if it is not visible from here, whether it is silent for too long.
 
         Args:
-            silent: seconds since its last sign of life.
+            silent: seconds since its last heartbeat.
             patience: the most that these may be.
             user: see `is_alive`.
         """

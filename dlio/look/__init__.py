@@ -1,1 +1,1 @@
-"""Looking at data sets and machines: reports, images in the terminal, findings on this machine, measurements."""
+"""Inspects data sets and machines: reports, images in the terminal, findings on this machine, measurements."""

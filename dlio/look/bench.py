@@ -87,8 +87,11 @@ class Measured:
             return f"the data set is too small to measure its storage: {format_size(self.num_bytes)}"
         wanted, given = format_size(self._wanted_rate), format_size(self.source_rate)
         if self.source_rate < self._wanted_rate:
-            return f"the loader waits for the source, which gives {given}/s of the {wanted}/s that it could take"
-        return f"the source waits for the loader, which takes {wanted}/s of the {given}/s that it could give"
+            return (
+                f"the loader waits for the source, which delivers {given}/s of the {wanted}/s that the loader could "
+                "read"
+            )
+        return f"the source waits for the loader, which reads {wanted}/s of the {given}/s that the source could deliver"
 
     def _staging(self) -> str:
         if not (self.write_rate and self.source_rate):
@@ -112,11 +115,11 @@ def bench(
 ) -> Measured:
     """Measures how fast this machine reads, decodes and loads a data set; takes some seconds a rate, and a local file.
 
-    The rates of storage are kept in a file (dlio/stage/choose/measured.py), from which `plan` and `stage` take them.
+    The rates of storage are kept in a file (dlio/stage/choose/measured.py), from which `plan` and `stage` read them.
 
     Args:
         dataset: the folder or URL of a packed data set, or its manifest. The rate of a URL is not kept.
-        dest: the local folder to measure; by default the first that `stage` would look at.
+        dest: the local folder to measure; by default the first that `stage` would try.
         transform: of the images; by default a random crop of 224 x 224 pixels.
         decode_ready: also measure what `dlio pack --decode-ready` would give, on a sample of the data set's own images.
         report: called with each measurement: its name, its rate, and the unit.

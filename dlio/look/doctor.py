@@ -16,7 +16,7 @@ from dlio.urls import is_url
 
 _SECONDS = 15.0  # for all checks; the slowest imports MPI from a busy file system
 
-#: By what they look at.
+#: By their subject.
 CHECKS: dict[str, Check] = {
     "core": machine.core,
     "packages": machine.packages,
@@ -42,7 +42,7 @@ def doctor(
     """Returns the checks of this machine: each finding is good, or says what to change.
 
     Args:
-        dataset: a packed data set to look at, too, in a folder or at a URL.
+        dataset: a packed data set to check, too, in a folder or at a URL.
         dest: a folder to stage to.
         report: called with each finding as soon as it is known.
     """

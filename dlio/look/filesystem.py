@@ -84,7 +84,7 @@ class DlioFileSystem(AbstractFileSystem):  # type: ignore[misc]
         """Returns name, type and size in bytes of a file or folder.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: it does not exist.
         """
         root, files, below = self._found(path)
         name = "/".join(filter(None, (root, below)))
@@ -96,7 +96,7 @@ class DlioFileSystem(AbstractFileSystem):  # type: ignore[misc]
         """Returns the entries of a folder, or a file itself, as `info` or by name.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: it does not exist.
         """
         root, files, below = self._found(path)
         if below not in files.tree:

@@ -59,7 +59,9 @@ class Mount:
             raise UsageError(f"{dataset} has parts of shards only, which cannot be mounted without the rest: {advice}")
         if len(manifest.shards) > _MAX_LAYERS:
             advice = f"dlio convert {shlex.quote(str(dataset))} OUT --format squashfs --num-shards 100"
-            raise UsageError(f"{dataset} has {len(manifest.shards)} images, {_MAX_LAYERS} can be one folder: {advice}")
+            raise UsageError(
+                f"{dataset} has {len(manifest.shards)} images, at most {_MAX_LAYERS} can be one folder: {advice}"
+            )
         images = _images(staged(dataset)) or ([] if is_url(dataset) else _images(manifest))
         if not images:
             raise StorageError(f"{dataset} has no images on this node: dlio stage it first")

@@ -166,4 +166,4 @@ def _no_namespace(num_images: int) -> str:
         done = subprocess.run([*_NAMESPACE, *tried], capture_output=True, text=True, check=False)
     except FileNotFoundError:
         return "the program unshare is not installed (apt-get install util-linux)"
-    return f"this machine gives no user namespace ({done.stderr.strip()})" if done.returncode else ""
+    return f"this machine allows no user namespace ({done.stderr.strip()})" if done.returncode else ""

@@ -50,7 +50,7 @@ def stats_of(manifest: Manifest, progress: Callable[[int, int], None]) -> dict[s
     with closing(PackedSamples(manifest)) as samples:
         looked = survey(samples, MOST_SAMPLES, progress)
     made = _numbers(looked, summarise(manifest).class_counts)
-    if manifest.url or looked.damage:  # which may be mended without another content
+    if manifest.url or looked.damage:  # which may be repaired without changing its content
         return made
     kept = {"dlio": _VERSION, "content_id": manifest.content_id} | made
     try:

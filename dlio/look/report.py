@@ -184,7 +184,9 @@ def _pictures(facts: _Facts) -> str:
     note = partly if len(looked.numbers) < facts.manifest.num_samples else ""
     note += "Mean and standard deviation are over the pixels of the images resized to 216 x 216, from 0 to 1."
     note += (
-        f" EXIF turns {counted(looked.num_turned, 'image')}: loaders do with upright=True." if looked.num_turned else ""
+        f" EXIF turns {counted(looked.num_turned, 'image')}: loaders turn them with upright=True."
+        if looked.num_turned
+        else ""
     )
     heights, widths = np.median(sizes, axis=0).astype(int)
     drawn = html.figure(charts.shapes(sizes), f"median {widths} x {heights} pixels")
@@ -202,7 +204,7 @@ def _alike(facts: _Facts, images: Mapping[int, str]) -> str:
     note += f", {conflicting:,} of them in several classes" if conflicting else ""
     pairs = "pair that looks alike" if len(facts.near) == 1 else "pairs that look alike"
     least = "" if similar.are_all_compared(facts.looked.hashes) else "at least "
-    note += f"; {least}{len(facts.near):,} {pairs}: up to {similar.NEAR_BITS} bits of their hashes of 64 differ."
+    note += f"; {least}{len(facts.near):,} {pairs}: up to {similar.NEAR_BITS} of the 64 bits of their hashes differ."
     rows = [
         f'<div class="class"><div><b>{kind}</b></div><div>'
         + "".join(html.figure(thumbnails.image_tag(images.get(n), facts.keys(n)), _about(facts, n)) for n in group[:4])
@@ -229,7 +231,7 @@ def _shards(facts: _Facts) -> str:
     scores = {f"window of {w}": f"{mixing_score(Window(w), _BATCH_SIZE, sizes, counts):.3f}" for w in windows}
     mixing = (
         f"<p>How well a shuffle of some shards at a time mixes batches of {_BATCH_SIZE}: 1 is as good as the exact "
-        f"shuffle; at 0.5 a batch is worth an exact one of half its size</p>{html.table(scores)}"
+        f"shuffle; at 0.5 a batch is mixed as well as an exactly shuffled one of half its size</p>{html.table(scores)}"
     )
     drawn = html.figure(charts.columns(sizes), "samples of each shard")
     weights = html.figure(charts.columns(num_bytes // 1000), "kilobytes of each shard")

@@ -14,7 +14,7 @@ from dlio.errors import UsageError, missing_package
 from dlio.io.files import storage_errors
 
 _NAMES = {"version", "order", "seed", "epoch", "samples"}
-_MOST_VALUES = 1 << 20  # looked at: a checkpoint of a large model has some 10,000
+_MOST_VALUES = 1 << 20  # searched: a checkpoint of a large model has some 10,000
 _MOST_BYTES = 1 << 20  # of JSON
 _DAMAGED = (RuntimeError, ValueError, EOFError, LookupError, TypeError, AttributeError)  # of torch, by what it finds
 
@@ -53,12 +53,12 @@ def _content(path: Path) -> object:
         raise missing_package("torch", "torch", f"reading {path}") from error
     try:
         is_zip = head.startswith(b"PK")  # else it is torch's old kind, which cannot be mapped
-        with warnings.catch_warnings(action="ignore"):  # about a file that is none of torch's, before the error
+        with warnings.catch_warnings(action="ignore"):  # about a file that torch did not write, before the error
             return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip or None)
     except (*_DAMAGED, pickle.UnpicklingError) as error:
         problem = str(error).partition("\n")[0]
         raise UsageError(
-            f"{path} is not JSON, and torch cannot load it without running what it holds ({problem:.200}): save the "
+            f"{path} is not JSON, and torch cannot load it without running code in it ({problem:.200}): save the "
             "loader's state alone, by torch.save(loader.state_dict(), 'run.pt')"
         ) from error
 

@@ -97,7 +97,7 @@ def _chosen(samples: PackedSamples, class_: str | None, count: int) -> list[int]
 
 
 def _as_others_read_it(picture: bytes | npt.NDArray[np.uint8] | None) -> bytes | npt.NDArray[np.uint8] | None:
-    """Returns the JPEG of a decode-ready record, if that is whole; anything else as it is."""
+    """Returns the JPEG of a decode-ready record, if that is whole; anything else unchanged."""
     try:
         return cast(bytes, restored(picture)) if isinstance(picture, bytes) else picture
     except DataError:

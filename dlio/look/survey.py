@@ -33,7 +33,7 @@ class Survey:
     """The findings about the chosen samples; rows are those of `numbers`.
 
     Attributes:
-        numbers: the samples looked at, ascending; int64 of shape (n,).
+        numbers: the samples examined, ascending; int64 of shape (n,).
         sizes: height and width, int64 of shape (n, 2); 0 where there is no image.
         kinds: how many images have each encoding and number of channels, such as "JPEG, 3 channels".
         digests: of the encoded images; None where there is none.
@@ -77,8 +77,8 @@ def survey(samples: PackedSamples, most: int, report: Callable[[int, int], None]
 
     Args:
         samples: the data set, without a transform.
-        most: samples to look at.
-        report: called with the samples and bytes looked at since the last call.
+        most: samples to examine.
+        report: called with the samples and bytes examined since the last call.
 
     Raises:
         StorageError: the data set cannot be read.

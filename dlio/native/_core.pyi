@@ -98,7 +98,7 @@ def read_files(
         came: its number, the system's error or 0, and its open descriptor or -1.
 
     Raises:
-        TypeError: the folder is no text, or an array of another dtype.
+        TypeError: the folder is not text, or an array of another dtype.
         ValueError: a room out of range, bounds that are not ascending within `names`, or a name with a null byte.
         UnicodeEncodeError: a folder that no file system can have.
     """

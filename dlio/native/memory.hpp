@@ -17,7 +17,7 @@ void trim_kept(std::vector<Element>& vector) noexcept {
   if (vector.capacity() * sizeof(Element) > kKeptBytes) std::vector<Element>().swap(vector);
 }
 
-// Lends this thread's `Workspace` for one image; afterwards, whatever became of the image, trims it. Whoever asks while
+// Lends this thread's `Workspace` for one image; afterwards, on success or failure, trims it. A caller that asks while
 // it is lent gets one of their own, for as long as they want it.
 template <class Workspace>
 class Kept {

@@ -1,4 +1,4 @@
-// Values of bytes that lie one behind the other: checksums of many, and their copies at given offsets.
+// Values of bytes that lie one after another: checksums of many, and their copies at given offsets.
 #pragma once
 
 #include <cstddef>

@@ -15,7 +15,7 @@ struct FileRead {
   std::size_t size = 0;
 };
 
-// Reads at most `room` bytes of each file into `buffer`, one behind the other, until all are read, or fewer than `room`
+// Reads at most `room` bytes of each file into `buffer`, one after another, until all are read, or fewer than `room`
 // bytes of the buffer's `capacity` are left, or 5 ms have passed, or a signal comes. Returns those that were read;
 // never waits for a pipe. The names are paths below `folder`, or absolute ones.
 std::vector<FileRead> read_files(const char* folder, const Pieces& names, std::size_t room, char* buffer,

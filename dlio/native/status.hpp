@@ -1,4 +1,4 @@
-// What became of an image, and the exception that says so.
+// The status of an image, and its exception.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace dlio {
 
-// What became of one image. The numbers are part of the Python interface: append, never renumber.
+// The status of one image. The numbers are part of the Python interface: append, never renumber.
 enum class Status : std::int32_t {
   decoded = 0,
   bad_box = 1,
@@ -32,7 +32,7 @@ class JpegError : public std::runtime_error {
   Status status_;
 };
 
-// Returns what becomes of an image in `body`, which throws JpegError and std::bad_alloc alone.
+// Returns the status of an image after `body`, which throws JpegError and std::bad_alloc alone.
 template <typename Body>
 Status status_of(Body&& body) noexcept {
   try {

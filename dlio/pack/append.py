@@ -1,6 +1,6 @@
-"""Appending: samples whose keys are new go into new shards next to those of a packed data set, which stay as they are.
+"""Appending: samples whose keys are new go into new shards next to those of a packed data set, which do not change.
 
-The new shards are packed in a folder of their own, as those that replace a data set are, and then get their names. The
+The new shards are packed in their own folder, as those that replace a data set are, and then get their names. The
 new manifest is published last, over the old one.
 """
 
@@ -47,7 +47,7 @@ def appendable(out: str | Path) -> Manifest:
         raise UsageError(f"{out} is staged in parts: append to the data set that it was staged from")
     coming = found.root / ASIDE / NEXT
     if (coming / NAME).exists() and "first_shard" not in Manifest.load(coming).origin:
-        raise UsageError(f"{out} was being replaced when that was stopped: run dlio pack --overwrite again first")
+        raise UsageError(f"{out} was being replaced when dlio pack --overwrite was stopped: run that again first")
     return found
 
 
@@ -77,7 +77,7 @@ def new_samples(onto: Manifest, listing: Listing) -> Listing:
 
 
 def class_list(onto: Manifest, own: Iterable[str], asked: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the classes of a data set with new ones behind them: those asked for, else those of the new samples.
+    """Returns the classes of a data set with new ones after them: those asked for, else those of the new samples.
 
     Raises:
         UsageError: those asked for do not begin with the classes of the data set, or it has none.
@@ -129,7 +129,7 @@ def published(onto: Manifest, new: Manifest) -> Manifest:
     """Moves the shards of `new` next to those of `onto`, publishes the manifest of both, and returns it.
 
     Raises:
-        StorageError: the file system refused, or the data set was changed since it was looked at.
+        StorageError: the file system refused, or the data set was changed since its manifest was read.
     """
     out = onto.root
     if Manifest.load(out).content_id != onto.content_id:

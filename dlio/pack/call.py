@@ -73,7 +73,7 @@ def pack(
             that its manifest names are removed. Of the same data set, shards with a wrong digest are packed again. At a
             URL nothing is replaced.
         append: packs the samples whose keys the data set in `out` does not have into new shards of its format; its own
-            shards stay as they are, and new classes come behind its classes. Not at a URL.
+            shards do not change, and new classes come after its classes. Not at a URL.
         workers: the number of workers; by default as many as the engine has room for.
         engine: what runs the workers: the name of an engine of `dlio.executors`, a module's dotted path, or a `Pool`,
             which stays open. With mpi, every rank makes this call, and all calls return when rank 0 is done.

@@ -46,7 +46,7 @@ def folder_to_pack_into(
         _remove(held.out, held.names)
         return held.out
     if held.published.origin.get("source") in _OF_OTHERS:
-        raise UsageError(f"{held.out} is a data set over the shards of others: give another folder")
+        raise UsageError(f"{held.out} is a data set over the shards of other data sets: give another folder")
     if held.published.origin.get("source") == INDEXED:
         problem = "shards that other tools made, which dlio does not remove"
         raise UsageError(f"{held.out} holds {problem}: give another folder")
@@ -74,7 +74,7 @@ def _other(held: FolderContents) -> str:
 
 
 def _differences(held: FolderContents, plan: Manifest, inputs: Mapping[str, str], keys: Keys) -> str:
-    """Returns as text how the data set to pack differs from the one that is held."""
+    """Returns as text how the data set to pack differs from the existing one."""
     found = held.published or held.partial or plan
     old, new = (_flat(manifest.header(each)) for each in (found, plan))
     names = [name for name in {**old, **new} if old.get(name) != new.get(name) and name not in ("plan", "refused")]

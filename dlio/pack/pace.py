@@ -1,6 +1,6 @@
 """Limits of operations and bytes a second, for machines shared with others, such as a cluster's login node.
 
-An operation is a request to the file system: open, read, close, a look at a file, a listing. Before each request, a
+An operation is a request to the file system: open, read, close, stat, list. Before each request, a
 reader takes the cost of the request, and sleeps until the limits allow it. Unused capacity expires, so there are no
 bursts.
 """

@@ -80,7 +80,7 @@ def plan_shards(
     """
     for value in (shard_bytes, num_shards):
         if value is not None and (not isinstance(value, int) or value <= 0):
-            raise UsageError(f"the size and the number of shards must be a whole number from 1, found {value!r}")
+            raise UsageError(f"the size and the number of shards must be a whole number >= 1, found {value!r}")
     count = len(num_bytes)
     order = range(count) if seed is None else shuffled(count, seed)
     ends = np.zeros(count + 1, dtype="int64")
@@ -105,7 +105,7 @@ def shuffled(count: int, seed: int) -> Numbers:
         UsageError: the seed is negative.
     """
     if seed < 0:
-        raise UsageError(f"the seed {seed} is negative: give a whole number from 0")
+        raise UsageError(f"the seed {seed} is negative: give a whole number >= 0")
     return np.argsort(np.random.PCG64(seed).random_raw(count), kind="stable")
 
 

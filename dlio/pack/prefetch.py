@@ -22,7 +22,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 T_co = TypeVar("T_co", covariant=True)
 
-MOST_READS = 96  # of one process: 8,192 looks at a server that answers in 5 ms take less than a second
+MOST_READS = 96  # of one process: 8,192 stats on a server that answers in 5 ms take less than a second
 MOST_BYTES = 16 << 20  # prefetched, or being read: with what is written, a worker stays below 64 MB
 SLOW_SECONDS = 0.0005  # a read from memory takes 5 to 20 us, from a local disk 100, from a server 300 and more
 _FAST_SECONDS = 1e-5  # of each small file that is read with others from memory

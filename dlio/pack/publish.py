@@ -1,8 +1,9 @@
 """Publishing shards while the next ones are written, by threads of the process that hands out the tasks.
 
-A worker that waits for its disk reads nothing. So a worker on the same machine leaves its shard aside, and this process
-syncs it and gives it its names. This is safe: Linux keeps one page cache for all processes of a machine, and reports a
-failed write to the first process that syncs the file. A worker on another machine publishes its shards itself.
+A worker that waits for its disk reads nothing. So a worker on the same machine leaves its shard unpublished, and this
+process syncs it and gives it its names. This is safe: Linux keeps one page cache for all processes of a machine, and
+reports a failed write to the first process that syncs the file. A worker on another machine publishes its shards
+itself.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class _Publisher(Executor):
                 try:
                     self._threads.grow(max(1, min(self._num_threads, len(self._aside))))
                     self._threads.submit(partial(self._settle, published, written))
-                except MissingError as none_starts:  # whoever calls this drops what it raises
+                except MissingError as none_starts:  # the caller drops what it raises
                     published.set_exception(none_starts)
 
     def _settle(self, published: Future[Shard], written: WrittenShard) -> None:

@@ -49,7 +49,7 @@ class Recode:
         upright: whether pixels are turned as their EXIF orientation says.
         decode_ready: whether JPEGs become records that decode in less time, which only dlio reads; those that would not
             come back become crop-ready.
-        jpeg: whether decode-ready records become the JPEGs that they were made of, as they do before any change.
+        jpeg: whether decode-ready records become the JPEGs that they were made from, as they do before any change.
 
     Raises:
         UsageError: a number is out of range, a word is unknown, or options contradict each other.
@@ -108,7 +108,7 @@ class Recode:
         )
 
     def check_targets(self, path: object, schema: Schema) -> None:
-        """Raises UsageError if boxes or masks, which stay as they are, would not fit the changed images of `path`."""
+        """Raises UsageError if boxes or masks, which are not changed, would not fit the changed images of `path`."""
         moves = self.resize is not None or self.center_crop
         changes = moves or self.color != "keep" or self.encoding != "keep"
         if self.upright:
@@ -146,11 +146,11 @@ class Recode:
 
     @property
     def _keeps_records(self) -> bool:
-        """True if decode-ready records are packed as they are."""
+        """True if decode-ready records are packed unchanged."""
         return not (self.jpeg or self.changes_pixels or (self.crop_ready and not self.decode_ready))
 
     def restored(self, value: Any) -> Any:
-        """Returns the JPEG that a decode-ready record, or each of a list, was made of; any other value as it is.
+        """Returns the JPEG that a decode-ready record, or each of a list, was made from; any other value unchanged.
 
         Raises:
             SourceError: a record is damaged.

@@ -1,4 +1,4 @@
-"""What is asked of a pack, and the plan that follows from it and from the names and sizes of the samples."""
+"""The request of a pack, and the plan that follows from it and from the names and sizes of the samples."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PackRequest:
-    """What the plan of a pack depends on, besides the source.
+    """What the plan of a pack depends on, in addition to the source.
 
     Attributes:
         format: the container's name.

@@ -126,9 +126,9 @@ def _check_apart(out: Path, source: Source) -> None:
         return
     path = Path(source.path).resolve()
     if out == path:
-        raise UsageError(f"{out} is the input too: give another folder to write")
+        raise UsageError(f"{out} is also the input: give another folder to write")
     if path in out.parents and source.name in ("imagefolder", "packed"):
-        raise UsageError(f"{out} lies in the input: give a folder outside of {path}")
+        raise UsageError(f"{out} is inside the input: give a folder outside of {path}")
 
 
 def _run_plan(plan: PackPlan, held: FolderContents, running: Running, *, overwrite: bool) -> Manifest:
@@ -205,7 +205,9 @@ def _check_space(out: Path, num_bytes: int) -> None:
         out.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(out).free
     if free < num_bytes:
-        kept = ", as the data set there is kept until the new one is whole" if out.parent.name == ASIDE else ""
+        kept = (
+            ", because the existing data set is kept until the new one is complete" if out.parent.name == ASIDE else ""
+        )
         raise StorageError(f"{out} has {free:,} bytes free, {num_bytes:,} are needed{kept}: choose another folder")
 
 
@@ -214,7 +216,7 @@ def whole_manifest(plan: PackPlan, done: Mapping[str, Shard], root: Path) -> Man
     whole = replace(plan.header, shards=tuple(done[shard.name] for shard in plan.shards), root=root)
     if whole.num_samples == 0:
         reasons = "; ".join(f"{key}: {reason}" for key, reason in whole.skipped[:3])
-        raise SourceError(f"all {len(whole.skipped)} samples were skipped, nothing is packed: {reasons}")
+        raise SourceError(f"all {len(whole.skipped)} samples were skipped, and nothing was packed: {reasons}")
     return whole
 
 

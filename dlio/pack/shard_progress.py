@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 Counts = NDArray[np.int64]  # of shape (2,): samples, bytes
 _ROW_BYTES = 16
-EVERY = 16  # samples between two looks at the table
+EVERY = 16  # samples between two updates of the table
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,12 @@ class Row:
 
 
 def _opener(path: str, flags: int) -> int:
-    """Opens a path that may by now be that of a pipe, which is not waited for."""
+    """Opens a path that may have become a pipe's, without waiting."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 def uncounted() -> Counts:
-    """Returns a row that nobody looks at."""
+    """Returns a row that nobody reads."""
     return np.zeros(2, np.int64)
 
 
@@ -87,7 +87,7 @@ class Watch:
         }
 
     def finished(self, shard: str) -> None:
-        """Forgets a shard, which is reported now."""
+        """Forgets a shard that is now reported."""
         if self._numbers.get(shard, len(self._table)) < len(self._table):
             self._table[self._numbers[shard]] = 0
 

@@ -5,9 +5,9 @@
     OUT/shard-000000.tfrecord
     OUT/manifest.jsonl                sent when all shards are complete; then OUT/.dlio-packing is removed
 
-A store shows a file only when it is whole, so there is nothing to rename. A run that goes on keeps the shards whose
-lines are there and whose files have the right sizes. Nothing keeps two commands from packing into one URL at a time; if
-they are the same, both send the same bytes.
+A store shows a file only when it is whole, so there is nothing to rename. A run that continues keeps the shards whose
+lines are there and whose files have the right sizes. Nothing prevents two commands from packing to one URL at the same
+time; if they are the same, both send the same bytes.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ def pack_to_url(
     files.new_hash(writing.digest)
     url = url.rstrip("/")
     if overwrite:
-        raise UsageError(f"--overwrite replaces what is in a folder: remove {shown(url)} first, or give another URL")
+        raise UsageError(f"--overwrite works only for a folder: remove {shown(url)} first, or give another URL")
     check_writable(url)
     with engine as pool:
         if pool is None:  # this rank was a worker of rank 0, which is done
             return load(url)
         if f"{shown(url)}/".startswith(f"{str(source.path).rstrip('/')}/"):
-            raise UsageError(f"{shown(url)} lies in the input: give another URL to write")
+            raise UsageError(f"{shown(url)} is inside the input: give another URL to write")
         plan = replace(plan_to_write(source, request, writing), parts={})  # a store has no files to write into
         with closing(RemoteFiles(url, is_alone=True)) as store:  # closed before workers are forked
             held = _look(store, url)

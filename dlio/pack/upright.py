@@ -51,7 +51,7 @@ def with_turned_targets(fields: Fields, schema: Schema) -> Fields:
 
 
 def _turned_mask(mask: bytes, turned: int, size: tuple[int, int]) -> bytes:
-    """Returns a mask as it is turned with its image of width and height `size`; one of another size as it is."""
+    """Returns a mask as it is turned with its image of width and height `size`; one of another size unchanged."""
     from dlio.codecs import pillow
 
     try:

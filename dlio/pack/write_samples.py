@@ -114,7 +114,7 @@ class WrittenSamples:
         self.images.update(images)
 
     def add(self, group: SampleGroup) -> None:
-        """Adds a group of images that were written as they are."""
+        """Adds a group of images that were written unchanged."""
         self.table.extend(group)
         for kind, count in Counter(map(_kind, group.image_infos)).items():
             self.images[kind, False] += count

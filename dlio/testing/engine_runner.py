@@ -96,7 +96,7 @@ class EngineRunner:
         return found
 
     def assert_nothing_runs(self, but: str = "nothing") -> None:
-        """Waits for the last processes to end, but for those with this in their name, and fails if some do not."""
+        """Waits for the last processes to end, except for those with this in their name, and fails if some do not."""
         deadline = time.monotonic() + 30
         while (left := [line for line in self.processes().values() if but not in line]) and time.monotonic() < deadline:
             time.sleep(0.02)

@@ -1,6 +1,6 @@
 """Runs scenarios over one engine: `engine_scenarios.py SCENARIO,... ENGINE WORKERS ADDRESS FOLDER`.
 
-The results are written to FOLDER/result.json. It is a process of its own: frameworks leave threads and sockets behind,
+The results are written to FOLDER/result.json. It is its own process: frameworks leave threads and sockets behind,
 and MPI needs the same script on all ranks.
 """
 

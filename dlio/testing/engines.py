@@ -18,7 +18,7 @@ from dlio.testing.engine_scenarios import ERRORS, outcome
 from dlio.testing.folders import content
 from dlio.testing.images import make_image_folder
 
-#: A format whose shards are the same bytes whoever writes them, and a number of workers to write it with.
+#: A format whose shards are the same bytes from any writer, and a number of workers to write it with.
 PACKS = [("tfrecord", 1), ("webdataset", 3)]
 
 _FOUND: dict[str, Results] = {}  # by the engine's name

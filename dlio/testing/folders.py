@@ -1,4 +1,4 @@
-"""What folders hold."""
+"""The content of folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every staging strategy promises to one node: a verified copy, one read of the source, runs that go on."""
+"""What every staging strategy promises to one node: a verified copy, one read of the source, runs that continue."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class StrategyTests:
 
 
 def names_below(folder: Path) -> set[str]:
-    """Returns the names of all files below a folder, without their folders, but for unfinished ones."""
+    """Returns the names of all files below a folder, without their folders, except for unfinished ones."""
     return {Path(name).name for name in content(folder) if "/live" not in name}
 
 

@@ -78,7 +78,7 @@ def test_every_exit_code_is_documented():
 
 
 def test_what_the_documents_import_is_in_the_reference():
-    """But for docs/extending.md, whose modules stand inside dlio and use more of it."""
+    """Except for docs/extending.md, whose modules stand inside dlio and use more of it."""
     pages = [README, *(path for path in (README.parent / "docs").rglob("*.md") if path.name != "extending.md")]
     lines = re.findall(r"^from (dlio\S*) import (.*)$", "\n".join(path.read_text() for path in pages), re.MULTILINE)
     imported = {(module, name) for module, names in lines for name in names.split(", ")}

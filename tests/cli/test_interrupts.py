@@ -7,7 +7,7 @@ import sys
 
 from dlio.errors import EXIT_INTERRUPTED
 
-# Interrupts the command line as it begins to load numpy, and says whether interrupts are held back then.
+# Interrupts the command line as it begins to load numpy, and prints whether interrupts are deferred then.
 INTERRUPTED = """
 import os, runpy, signal, sys
 def interrupt(event, arguments):

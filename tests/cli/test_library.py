@@ -1,4 +1,4 @@
-"""What the command line does, Python does by the same names, with the same defaults."""
+"""Python has a function for each verb, with the same name and the same defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is printed: one line an error, whatever the names, the output and the interrupts."""
+"""Errors are printed in one line, whatever the names, the output and the interrupts."""
 
 from __future__ import annotations
 

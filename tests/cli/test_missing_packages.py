@@ -1,4 +1,4 @@
-"""Whatever a package or a right is missing for: one line, and an exit code that is not that of damaged data."""
+"""A missing package or permission gives one line, and another exit code than damaged data."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ALONE = ("report", "show", "info")  # they start no workers
 
 @pytest.fixture
 def hidden(monkeypatch):
-    """Makes protobuf and h5py as good as not installed."""
+    """Hides protobuf and h5py as if they were not installed."""
 
     def hide() -> None:
         from dlio.formats.payloads import messages

@@ -26,7 +26,7 @@ def squashed(photos, tmp_path) -> Path:
 
 @pytest.fixture
 def mountable() -> None:
-    """Skips where this machine gives no mounts."""
+    """Skips if this machine allows no mounts."""
     try:
         mounting.find_way(3)
     except MissingError as error:
@@ -51,7 +51,7 @@ def test_a_command_sees_all_images_as_one_folder(squashed, photos, tmp_path):
 @pytest.mark.usefixtures("mountable")
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
 def test_a_user_without_rights_needs_no_root(squashed, tmp_path):
-    """In a mount namespace, where /dev/fuse is open to all as on most machines, and nothing above the set is shut."""
+    """In a mount namespace, where all may open /dev/fuse, as on most machines, and enter the folders above the set."""
     tmp_path.chmod(0o777)
     subprocess.run(["chmod", "-R", "a+rX", squashed], check=True)
     script = f"""
@@ -171,7 +171,7 @@ def test_what_replaces_namespaces_is_named(lacking, problem, no_namespaces, run,
     (no_namespaces / lacking).unlink(missing_ok=True)
     code, _, error = run("mount", squashed, tmp_path / "here", "--", "true")
     assert code == 5
-    assert f"this machine gives no user namespace (not permitted), and {problem}" in error
+    assert f"this machine allows no user namespace (not permitted), and {problem}" in error
     assert "user.max_user_namespaces" in error
     assert not (tmp_path / "here").exists()
 

@@ -1,4 +1,4 @@
-"""The verbs over data sets at URLs, from a web server that is a process of its own."""
+"""The verbs over data sets at URLs, from a web server that is its own process."""
 
 from __future__ import annotations
 

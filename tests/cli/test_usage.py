@@ -1,4 +1,4 @@
-"""What is typed wrongly, or in another order, or instead of a data set's folder."""
+"""Wrong, reordered or misplaced arguments."""
 
 from __future__ import annotations
 

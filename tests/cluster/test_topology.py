@@ -83,7 +83,7 @@ def compressed(tasks: list[int]) -> str:
 
 @given(nodes, st.data())
 def test_what_is_derived_is_true(tasks: list[int], data: st.DataObject) -> None:
-    """Whatever subset of the truth a launcher tells, the rest is either true or None, under round-robin placement."""
+    """If a launcher sets only some of the variables, the rest is either right or None, under round-robin placement."""
     placed = sorted((local, node) for node, count in enumerate(tasks) for local in range(count))
     rank = data.draw(st.integers(0, len(placed) - 1))
     local, node = placed[rank]

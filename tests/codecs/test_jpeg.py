@@ -1,4 +1,4 @@
-"""Packing, checking and loading go by the core: what one finds damaged the others do too, in the same words."""
+"""Packing, checking and loading use the core: all three find the same damage, with the same message."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WORDS = "the JPEG's compressed data are truncated or damaged"
 
 
 def flipped() -> bytes:
-    """Returns a JPEG with its end, in which a byte is wrong: Pillow decodes it, with colours of its own."""
+    """Returns a JPEG with its end, in which a byte is wrong: Pillow decodes it, with its own colours."""
     for at in range(WHOLE.index(b"\xff\xda") + 200, len(WHOLE), 7):
         data = WHOLE[:at] + bytes([WHOLE[at] ^ 0x55]) + WHOLE[at + 1 :]
         with suppress(OSError), Image.open(io.BytesIO(data)) as opened:
@@ -90,7 +90,7 @@ def test_damage_that_pillow_would_show_is_named_by_all(tmp_path, upright):
 
 
 def test_damaged_headers_are_named_by_all():
-    broken = WHOLE.replace(b"\xff\xdb", b"\xff\xbf")  # neither of the tables is one any more
+    broken = WHOLE.replace(b"\xff\xdb", b"\xff\xbf")  # neither of the tables is valid any more
     for refuse in (inspect_image, decode_image, decoders.decode_rgb):
         with pytest.raises(DataError, match="headers or tables are broken"):
             refuse(broken)

@@ -1,4 +1,4 @@
-"""Plain PNGs by the core: Pillow's pixels, and Pillow's word on whatever is not plain or not whole."""
+"""Plain PNGs by the core: Pillow's pixels, and Pillow's result for PNGs that are not plain or not whole."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_the_core_decodes_whatever_is_plain() -> None:
     assert [name for name, data in DAMAGED.items() if native.decode_png(data) is not None] == [
         "broken chunk behind the pixels"  # `measure` finds it
     ]
-    for filters in range(5):  # each filter in the first row and behind another
+    for filters in range(5):  # each filter in the first row and after another
         pixels = np.random.default_rng(filters).integers(0, 256, (24, 121), np.uint8)
         pixels[:, 0] = (np.arange(24) + filters) % 5
         data = built(pixels.tobytes())

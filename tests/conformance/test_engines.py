@@ -1,4 +1,4 @@
-"""Every engine of dlio, found by its name; real ones all of them."""
+"""Every engine of dlio, found by its name; all are real."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def ray_address() -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-#: Spark takes 8 s of CPU time to start, so tests/executors/test_spark.py tries all it promises at once.
+#: Spark takes 8 s of CPU time to start, so tests/executors/test_spark.py tests all its promises at once.
 HERE = ("serial", "processes", "mpi")
 ENGINES = [
     pytest.param(name, marks=() if name in HERE else pytest.mark.jobs)
@@ -66,7 +66,7 @@ ENGINES = [
 class TestEveryEngine(EngineTests):
     @pytest.fixture(params=ENGINES)
     def engine(self, request: pytest.FixtureRequest) -> EngineRunner:
-        """Every engine, found by name; Ray's is a cluster that is there already."""
+        """Every engine, found by name; Ray's is a running cluster."""
         if request.param == "mpi" and MPIEXEC is None:
             pytest.skip("needs mpiexec")
         if request.param in PACKAGES:

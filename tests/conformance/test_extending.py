@@ -1,4 +1,4 @@
-"""docs/extending.md does what it says: its package packs, verifies, stages and loads, and passes the suites."""
+"""The examples of docs/extending.md work: its package packs, verifies, stages and loads, and passes the suites."""
 
 from __future__ import annotations
 

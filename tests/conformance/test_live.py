@@ -1,4 +1,4 @@
-"""Whatever brings the data, and however far it is: every loader gets the same batches, by digest.
+"""Every loader gets the same batches, by digest, while any strategy stages the data, at any progress.
 
 {replicate, broadcast, partition} x {while it is staged, cache too small} x {path, URL} x formats x 1 and 2 nodes.
 """
@@ -124,7 +124,7 @@ def test_a_job_on_a_url_gets_the_batches_of_all_local(packed, strategy, start, m
 
 @pytest.mark.parametrize("packed", ["tfrecord"], indirect=True)
 def test_a_bucket_is_trained_from_at_once(packed, tmp_path, start, monkeypatch):
-    """The README's first example, on a server of S3 that is a process of its own."""
+    """The README's first example, on a server of S3 that is its own process."""
     fsspec = pytest.importorskip("fsspec")
     with s3_server(monkeypatch):
         s3 = fsspec.filesystem("s3")
@@ -197,7 +197,7 @@ def test_an_agent_that_is_killed_is_started_again(packed, tmp_path, start):
 
 @pytest.mark.parametrize("packed", ["tfrecord"], indirect=True)
 def test_a_finished_part_whose_agent_was_killed_is_still_read_with_the_others(packed, start, monkeypatch):
-    """A loader without `cache=` has the agent started again: else its rank would go through its own part only."""
+    """A loader without `cache=` has the agent started again: else its rank would read its own part only."""
     place = {"RANK": 1, "WORLD_SIZE": 2, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "GROUP_RANK": 1,
              "GROUP_WORLD_SIZE": 2, "TORCHELASTIC_RUN_ID": "killed", "DLIO_LAUNCHER": "torchrun"}  # fmt: skip
     for name, value in place.items():

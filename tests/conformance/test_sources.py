@@ -164,7 +164,7 @@ def yolo(folder: Path) -> Path:
     return folder
 
 
-#: By the name of a source, what makes an input that `--source auto` takes for it.
+#: By the name of a source, a function that makes an input that `--source auto` recognises as it.
 INPUTS: dict[str, Callable[[Path], Path]] = {
     "archive": zip_file,
     "arrow": saved,

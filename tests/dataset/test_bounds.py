@@ -1,4 +1,4 @@
-"""Bounds of a manifest that somebody else has written: versions, names, counts and sizes."""
+"""Bounds of a manifest that another user has written: versions, names, counts and sizes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MANIFEST = Manifest("tfrecord", IMAGE_CLASSIFICATION, (SHARD,))
 
 
 def text(change: Callable[[dict[str, object], dict[str, object]], object]) -> bytes:
-    """Returns a manifest, changed, with the right digest: whoever means harm computes it."""
+    """Returns a manifest, changed, with the right digest, which an attacker would compute."""
     head, line = header(MANIFEST), json.loads(json.dumps(SHARD.to_json()))
     change(head, line)
     return sealed([head, line])
@@ -37,15 +37,15 @@ def test_the_manifest_that_the_others_are_made_of_is_one() -> None:
 @pytest.mark.parametrize(
     "change, problem",
     [
-        (lambda head, line: head.update(dlio=3), "is of version 3, this dlio reads 1 and 2"),
+        (lambda head, line: head.update(dlio=3), "has the version 3, this dlio reads 1 and 2"),
         (lambda head, line: line.update(samples=1001), "1,001 records, and the shard's files have room for 1,000"),
         (lambda head, line: line.update(samples=1 << 63), "line 2"),
         (lambda head, line: line.update(samples=-1), "line 2"),
-        (lambda head, line: line.update(shard="../a"), "leads outside"),
-        (lambda head, line: line["files"][0].update(name="b/../../a"), "leads outside"),
-        (lambda head, line: line["files"][0].update(name="/etc/passwd"), "leads outside"),
-        (lambda head, line: line["files"][0].update(name="a\0b"), "leads outside"),
-        (lambda head, line: line["files"][0].update(name=""), "leads outside"),
+        (lambda head, line: line.update(shard="../a"), "points outside"),
+        (lambda head, line: line["files"][0].update(name="b/../../a"), "points outside"),
+        (lambda head, line: line["files"][0].update(name="/etc/passwd"), "points outside"),
+        (lambda head, line: line["files"][0].update(name="a\0b"), "points outside"),
+        (lambda head, line: line["files"][0].update(name=""), "points outside"),
     ],
     ids=["version", "records", "2^63", "negative", "shard", "parents", "absolute", "nul", "empty"],
 )

@@ -1,4 +1,4 @@
-"""Values read from their places, many at once: those that records give one by one, damage named, guesses proven."""
+"""Values read by offset, many at once: equal to those read record by record; damage is named, guesses are verified."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_records_of_other_tools_are_read_one_by_one(tmp_path: Path) -> None:
     values = shard._values()
     assert values is not None
     assert values.read(np.arange(5))[1] == [0, 1, 2, 3, 4]
-    with pytest.raises(CorruptRecordError, match="checksum"):  # it turned to the record, and that is damaged
+    with pytest.raises(CorruptRecordError, match="checksum"):  # it fell back to the record, which is damaged
         shard.read_columns(np.arange(5))
     shard.close()
 

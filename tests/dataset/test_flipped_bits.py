@@ -43,7 +43,7 @@ def bits(path: Path) -> list[int]:
 
 
 def everything(folder: Path) -> list[object]:
-    """Returns all that a user can read of a data set, each by the ways that there are."""
+    """Returns all that a user can read of a data set, each in every available way."""
     with closing(PackedSamples(folder)) as found:
         numbers = np.arange(len(found))
         read = [(sample.key, sample.fields) for sample in found.read(numbers)]

@@ -209,7 +209,7 @@ def test_a_manifest_cut_at_a_line_is_noticed(tmp_path):
     path = _manifest().save(tmp_path)
     lines = lines_of(path)
     path.write_text("".join(f"{line}\n" for line in lines))
-    with pytest.raises(ManifestError, match="its last line, which should say so, is missing"):
+    with pytest.raises(ManifestError, match="its last line, which should hold this digest, is missing"):
         Manifest.load(tmp_path)
     write_lines(path, lines[:-1])
     with pytest.raises(ManifestError, match="names 3 shards and lists 2"):
@@ -365,7 +365,7 @@ def test_names_stay_inside_the_folder_however_they_are_written(names, is_ascii):
         (found,) = checked(shards, text)
         assert [file.name for file in found.files] == [str(PurePosixPath(name)) for name in names]
     else:
-        with pytest.raises(ValueError, match="leads outside"):
+        with pytest.raises(ValueError, match="points outside"):
             checked(shards, text)
 
 

@@ -58,7 +58,7 @@ def test_a_data_set_at_a_url_is_the_one_in_its_folder(web: WebServer, photos: Pa
 
 
 def opened(web: WebServer, monkeypatch: pytest.MonkeyPatch) -> FileInPlace:
-    """Returns a file of 1,000 bytes, of which 100 are read at once where a reader goes on."""
+    """Returns a file of 1,000 bytes, of which 100 are read at once where a reader continues."""
     (web.folder / "file").write_bytes(bytes(range(250)) * 4)
     monkeypatch.setattr(remote, "REQUEST_BYTES", 100)
     return FileInPlace(RemoteFiles(web.url), File("file", 1000, ""))

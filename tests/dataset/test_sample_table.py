@@ -174,7 +174,7 @@ def test_every_flipped_bit_is_named_or_changes_nothing(path: Path) -> None:
             file.seek(bit // 8)
             file.write(content[bit // 8 : bit // 8 + 1])
     header, entry, end, num_columns = 30, 46, 22, 6
-    assert len(harmless) < num_columns * (header + 20 + entry) + end, "bits of the columns are not looked at"
+    assert len(harmless) < num_columns * (header + 20 + entry) + end, "bits of the columns are not checked"
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -265,7 +265,7 @@ def test_content_ids_are_those_of_dlio_0_1(tmp_path: Path) -> None:
 def test_another_version_is_an_error_that_names_it(tmp_path: Path, version: str) -> None:
     path = made().save(tmp_path)
     replace_text(path, '{"dlio":2,', f'{{"dlio":{version},')
-    with pytest.raises(ManifestError, match=r"is of version .*, this dlio reads 1 and 2: install a newer dlio"):
+    with pytest.raises(ManifestError, match=r"has the version .*, this dlio reads 1 and 2: install a newer dlio"):
         Manifest.load(tmp_path)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from dlio.dataset.shard import File, Shard, checked
 
-PIECE = 1 << 17  # of the text that is looked at together
+PIECE = 1 << 17  # of the text that is checked together
 
 
 @pytest.mark.parametrize("before", range(-4, 2))
@@ -16,7 +16,7 @@ def test_a_name_that_leads_outside_is_found_wherever_it_lies(before: int, pieces
     text = msgspec.json.encode(_shards("", "../other"))
     filled = _shards("x" * (pieces * PIECE + before - text.index(b"../")), "../other")
     assert msgspec.json.encode(filled).index(b"../") == pieces * PIECE + before
-    with pytest.raises(ValueError, match=r"'\.\./other' leads outside"):
+    with pytest.raises(ValueError, match=r"'\.\./other' points outside"):
         checked(filled, msgspec.json.encode(filled))
 
 

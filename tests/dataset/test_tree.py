@@ -1,4 +1,4 @@
-"""The list of files, folders and links of a copy, as it is read."""
+"""The list of files, folders and links of a copy, and how it is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays of varying shape: read where they stay, whatever the format; shapes that lie, or are missing, and damage."""
+"""Arrays of varying shape: read where they stay, whatever the format; wrong or missing shapes, and damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the examples train on, as it comes from its makers: images of one colour each, that of their number."""
+"""The examples' data, as published: images of one colour each, which encodes their number."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def prepare(script: str, folder: Path) -> str:
 def run(jobs: Sequence[str], folder: Path, environments: Sequence[dict[str, str]] = ({},)) -> list[str]:
     """Runs shell commands at the same time, one in each of the environments, and returns what each has printed.
 
-    If one fails, all are ended, and the test with what that one said.
+    If one fails, all are ended, and the test fails with its output.
     """
     processes = [_start(job, folder, added) for job, added in zip(jobs, environments, strict=True)]
     try:

@@ -1,4 +1,4 @@
-"""ResNet-50 by torchrun: stopped in the middle of an epoch on two ranks, gone on from there on one."""
+"""ResNet-50 by torchrun: stopped in the middle of an epoch on two ranks, then continued on one."""
 
 from __future__ import annotations
 

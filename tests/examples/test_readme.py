@@ -1,4 +1,4 @@
-"""The README's lines of Python, run as they stand on a small data set."""
+"""The README's Python, run unchanged on a small data set."""
 
 from __future__ import annotations
 

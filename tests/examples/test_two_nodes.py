@@ -1,4 +1,4 @@
-"""The page "Two nodes on a laptop" does what it shows: each shard is read from the source once, and then from disk."""
+"""The page "Two nodes on a laptop" works as shown: each shard is read from the source once, and then from disk."""
 
 from __future__ import annotations
 

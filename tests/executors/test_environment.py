@@ -1,4 +1,4 @@
-"""What an engine says where its package, its library or its cluster is missing; clusters that are there already."""
+"""An engine's errors if its package, library or cluster is missing; running clusters."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_cluster_decides_the_number_of_workers(photos, tmp_path, name):
     pytest.importorskip(PACKAGES[name])
     done = pack(EngineRunner(name), photos, tmp_path / "out", "--engine-address", "tcp://h:1", "--workers", 2)
     assert done.returncode == 2
-    assert "has the workers of the cluster at tcp://h:1, given 2: leave --workers out\n" in done.stderr
+    assert "uses the workers of the cluster at tcp://h:1, given 2: leave --workers out\n" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["processes", "serial"])
@@ -89,7 +89,7 @@ def test_an_engine_of_this_machine_takes_no_address(name):
 
 
 class DaskCluster:
-    """A scheduler and workers that somebody else has started."""
+    """A scheduler and workers that were started before."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

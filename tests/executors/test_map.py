@@ -59,7 +59,7 @@ def test_an_error_comes_after_the_results_of_what_was_running(pool):
         for result in map_bounded(pool, fail_on_three, range(10_000)):
             results.append(result)  # noqa: PERF402  what came before the error is kept
     assert set(results) >= {0, 1, 2}
-    assert len(results) < 9_999  # how many it is depends on the other worker's luck
+    assert len(results) < 9_999  # how many depends on the other worker's timing
 
 
 class Giving(Executor):
@@ -81,7 +81,7 @@ def test_an_interrupt_at_any_moment_leaves_no_worker_waiting():
 
     def tasks():
         yield from range(2)
-        for _ in range(2):  # what is interrupted comes while both workers work
+        for _ in range(2):  # the interrupt comes while both workers work
             begun.acquire()
         yield 2
 
@@ -223,7 +223,7 @@ def test_by_default_workers_are_as_many_as_usable_cores():
 
 @pytest.mark.parametrize("workers", [0, -3, "2", 1.5])
 def test_what_is_no_number_of_workers_is_refused(workers):
-    with pytest.raises(UsageError, match=f"number of workers must be a whole number from 1, found {workers!r}"):
+    with pytest.raises(UsageError, match=f"number of workers must be a whole number >= 1, found {workers!r}"):
         executors.num_workers(workers)
 
 

@@ -1,4 +1,4 @@
-"""MPI in particular: ranks that are killed, jobs that go on with fewer, who speaks, and srun."""
+"""MPI in particular: ranks that are killed, jobs that continue with fewer, which rank prints, and srun."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class TestWhoSpeaks:
         options = ["--format", "tfrecord", "--engine", "mpi"]
         done = mpi.run([*command, sys.executable, "-m", "dlio", "pack", str(photos), str(tmp_path / "out"), *options])
         assert done.returncode == 5
-        assert "start the command by mpiexec -n 4 ..., or by srun --mpi=pmi2 -n 4" in done.stderr
+        assert "start the command with mpiexec -n 4 ..., or srun --mpi=pmi2 -n 4" in done.stderr
 
 
 def test_every_rank_of_a_script_gets_manifest_or_error(mpi, photos, tmp_path):
@@ -143,7 +143,7 @@ NEEDED = ("slurmctld", "slurmd", "srun", "munged", "nsenter", "unshare", "ip")
 
 @pytest.fixture
 def on_controller():
-    """Runs commands on the controller of a SLURM cluster of two nodes, each with a network of its own."""
+    """Runs commands on the controller of a SLURM cluster of two nodes, each with its own network."""
     if os.geteuid() != 0 or not CLUSTER.exists() or not all(map(shutil.which, NEEDED)):
         pytest.skip("needs root and the packages of SLURM and munge")
     folder = Path(tempfile.mkdtemp(prefix="dlio-slurm-"))
@@ -181,7 +181,7 @@ class TestSrun:
         assert content(tmp_path / "out") == content(tmp_path / "whole")
 
     def test_a_killed_rank_is_missed_and_the_job_ends(self, on_controller, photos, tmp_path):
-        """Srun itself would let the others wait for ever; MPICH's rank 0 may crash when its peer's socket closes."""
+        """Srun itself would let the others wait forever; MPICH's rank 0 may crash when its peer's socket closes."""
         arguments = ["packs", "mpi", "", "", str(tmp_path)]
         start = (
             "import runpy, sys; from dlio.cluster import liveness; "

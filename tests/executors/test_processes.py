@@ -14,7 +14,7 @@ _senders: list[tuple[threading.Event, threading.Thread]] = []
 
 
 def _signal_another_thread() -> None:
-    """Has a thread that blocks no signal get one, in the moment in which Python drops what its handler raises."""
+    """Sends a signal to a thread that blocks none, at the moment when Python drops what its handler raises."""
     for forked, sender in _senders:
         forked.set()
         sender.join()

@@ -75,7 +75,7 @@ def test_spark_keeps_the_promises_of_an_engine(photos: Path, tmp_path: Path) -> 
 @pytest.mark.jobs
 @pytest.mark.skipif(ROUNDS == 1, reason="three of Java take 30 s of CPU time: make soak runs it")
 def test_a_killed_executor_is_an_error_that_names_its_task(photos: Path, tmp_path: Path) -> None:
-    source = DeadlyFolder(photos, deadly="dog/0005.png", above=2)  # Spark's Python processes have a parent of their own
+    source = DeadlyFolder(photos, deadly="dog/0005.png", above=2)  # Spark's Python processes have their own parent
     with executors.open_engine("spark", None, "local-cluster[2,1,1024]") as pool:
         with pytest.raises(StorageError, match=r"a worker died .* while working on .*shard-0000"):
             dlio.pack(source, tmp_path / "out", num_shards=12, engine=pool)

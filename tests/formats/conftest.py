@@ -1,4 +1,4 @@
-"""Every container in turn."""
+"""Every container, one after another."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Damages a shard in many ways and reads it: python damage.py FORMAT {cut,flip,erase} FOLDER [--without-index]
 
-A process of its own, since a library that a damaged file brings down would take the test run with it. Exit code 0 where
-every reading gave the right samples, wrong ones that a checksum tells from them, or the project's own error; else 1,
+A separate process, since a library that a damaged file brings down would take the test run with it. Exit code 0 where
+every reading gave the right samples, wrong ones that a checksum detects, or the project's own error; else 1,
 with a line for each violation.
 """
 

@@ -1,4 +1,4 @@
-"""Samples that lie in every place of an LMDB page, shards of them, and databases as Caffe's tool writes them."""
+"""Samples that end up in every place of an LMDB page, shards of them, and databases as Caffe's tool writes them."""
 
 from __future__ import annotations
 

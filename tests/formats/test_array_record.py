@@ -1,4 +1,4 @@
-"""ArrayRecord files that lie, that are damaged anywhere, and that are read after a fork."""
+"""ArrayRecord files with wrong headers, with damage anywhere, and read after a fork."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ SIZE = b"z" + varint(1 + len(FRAME)) + varint(1) + FRAME
 BOMB = SIZE + varint(1 << 40) + bytes(9)
 FRAME_BOMB = SIZE + varint(100) + FRAME[:4] + b"\xe0" + struct.pack("<Q", 1 << 45) + bytes(9)
 LIES: dict[str, tuple[File, str]] = {
-    "of another kind": (replace(WHOLE, magic=5), "the number 5"),
+    "of another kind": (replace(WHOLE, magic=5), "the magic number 5"),
     "index beyond the end": (replace(WHOLE, footer_offset=HUGE), "offset 36028797018963968: expected 64 bytes"),
     "index far beyond the end": (
         replace(WHOLE, footer_offset=2**64 - 1),

@@ -1,4 +1,4 @@
-"""Damaged shards give the right samples, wrong ones that a checksum tells, or the project's error: never a crash."""
+"""Damaged shards give the right samples, wrong ones that a checksum detects, or the project's error: never a crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HDF5 files that are damaged, cut off, of another layout, or none."""
+"""HDF5 files that are damaged, cut off, of another layout, or not HDF5."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def change(path: Path, name: str, row: int, value: int) -> int:
 def test_offsets_out_of_order_name_record_and_offset(tmp_path, row, value, record):
     path = write(tmp_path / "a", images(20))
     place = change(path, "image_offsets", row, value)
-    with pytest.raises(CorruptRecordError, match=r"image_offsets says .*expected increasing numbers") as raised:
+    with pytest.raises(CorruptRecordError, match=r"image_offsets holds .*expected increasing numbers") as raised:
         hdf5.Reader(path, IMAGE_CLASSIFICATION)
     assert (raised.value.path, raised.value.record, raised.value.offset) == (str(path), record, place)
 
@@ -39,7 +39,7 @@ def test_offsets_out_of_order_name_record_and_offset(tmp_path, row, value, recor
 def test_lists_beyond_the_items_are_named(tmp_path):
     path = write(tmp_path / "a", [wide(i) for i in range(20)], WIDE)
     change(path, "frames_lists", 5, 10_000)
-    with pytest.raises(CorruptRecordError, match=r"record 4, .*frames_lists says 10000"):
+    with pytest.raises(CorruptRecordError, match=r"record 4, .*frames_lists holds 10000"):
         hdf5.Reader(path, WIDE)
 
 
@@ -79,7 +79,7 @@ def instead(name, make_value):
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (without("image"), "no dataset 'image' of its own: restore the file"),
+        (without("image"), "the file holds no dataset 'image' itself: restore the file"),
         (without("image_offsets"), "no dataset 'image_offsets'"),
         (instead("label", lambda file, name: file.create_group(name)), "'label' is not a dataset"),
         (instead("label", lambda file, name: file.__setitem__(name, [1, 2])), "different numbers of records"),
@@ -87,8 +87,14 @@ def instead(name, make_value):
         (instead("label", lambda file, name: file.__setitem__(name, ["1"])), "not rows of numbers"),
         (instead("image", lambda file, name: file.__setitem__(name, np.zeros(5))), "not a sequence of uint8"),
         (instead("image_offsets", lambda file, name: file.__setitem__(name, [0.0, 5.0])), "holds no offsets"),
-        (instead("label", lambda file, name: file.__setitem__(name, h5py.SoftLink("/image_offsets"))), "of its own"),
-        (instead("label", lambda file, name: file.__setitem__(name, h5py.ExternalLink("b.h5", "/x"))), "of its own"),
+        (
+            instead("label", lambda file, name: file.__setitem__(name, h5py.SoftLink("/image_offsets"))),
+            "itself: restore the file",
+        ),
+        (
+            instead("label", lambda file, name: file.__setitem__(name, h5py.ExternalLink("b.h5", "/x"))),
+            "itself: restore the file",
+        ),
         (
             instead("label", lambda file, name: file.create_dataset(name, (1,), "i8", external=[("b.bin", 0, 8)])),
             "'label' is not a dataset whose data are in this file",
@@ -138,7 +144,7 @@ def test_a_file_cut_short_is_refused_at_once(tmp_path):
 
 
 def test_flipped_bits_in_hdf5s_structures_give_errors_or_the_samples(tmp_path):
-    """In a process of its own, which a crash of libhdf5 would end; every byte was tried once, this tries some."""
+    """In its own process, which a crash of libhdf5 would end; every byte was tried once, this tries some."""
     path = write(tmp_path / "a", images(20))
     structures = np.ones(path.stat().st_size, dtype=bool)
     with h5py.File(path) as file:

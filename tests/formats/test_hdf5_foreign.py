@@ -83,7 +83,7 @@ def test_a_heap_that_would_be_read_for_ever_is_refused(tmp_path, layout):
         sample.fields["image"] for sample in samples
     ]
     if "compression" in layout:
-        return  # HDF5 alone knows where its rows lie
+        return  # only HDF5 knows where its rows are
     data = bytearray((tmp_path / "own.h5").read_bytes())
     free = _free_space(data)
     data[free : free + 16] = bytes(16)

@@ -1,4 +1,4 @@
-"""LMDB as it is written here: the package `lmdb` reads it, equal samples give equal bytes."""
+"""LMDB as dlio writes it: the package `lmdb` reads it, equal samples give equal bytes."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_a_file_cut_short_is_refused_at_once(tmp_path):
 @pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize("page_bytes", [0, 1, 100, 2 * PAGE, 2**32 - 1])
 def test_meta_pages_of_different_page_sizes_are_refused(tmp_path, number, page_bytes):
-    """A page of 0 bytes has no head to look at."""
+    """A page of 0 bytes has no head to check."""
     data = bytearray((write(tmp_path / "a", samples(3)) / "data.mdb").read_bytes())
     struct.pack_into("<I", data, number * PAGE + 16 + 24, page_bytes)
     (tmp_path / "b").write_bytes(data)

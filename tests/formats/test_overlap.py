@@ -16,7 +16,7 @@ from dlio.formats.readonly import mds
 from dlio.testing.container import Container
 
 COUNT = 3
-IMAGE_BYTES = 9000  # takes overflow pages of its own in LMDB
+IMAGE_BYTES = 9000  # takes its own overflow pages in LMDB
 
 
 def tfrecord(path: Path) -> None:
@@ -76,5 +76,5 @@ def test_records_that_overlap_are_refused(each_container: Container, tmp_path: P
 def test_samples_of_mds_that_overlap_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "shard.mds"
     path.write_bytes(struct.pack("<5I", 3, 20, 100, 20, 100) + bytes(80))
-    with pytest.raises(CorruptRecordError, match="offsets do not lead from 20 up to its end, 100"):
+    with pytest.raises(CorruptRecordError, match="offsets do not increase from 20 to its end, 100"):
         mds.Reader(path, IMAGE_CLASSIFICATION)

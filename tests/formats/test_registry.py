@@ -60,7 +60,7 @@ class Reader:
 
 @pytest.fixture
 def their_package(tmp_path, monkeypatch):
-    """A package of somebody else's with a format, and one module that is none."""
+    """Another package with a format, and a module that is not a format."""
     (tmp_path / "theirs_of_a_test").mkdir()
     (tmp_path / "theirs_of_a_test" / "__init__.py").write_text("")
     (tmp_path / "theirs_of_a_test" / "container.py").write_text(THEIRS)

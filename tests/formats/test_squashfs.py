@@ -200,7 +200,7 @@ def test_a_taken_path_gets_the_number_of_its_record(tmp_path):
     ("key", "reason"),
     [
         ("n" * 253 + ".jpg", "a name in it has 257 bytes"),
-        ("../1.jpg", "no path below a folder"),
+        ("../1.jpg", "not a path below a folder"),
         ("b.jpg/1.jpg", "its folder 'b.jpg' is the file of another sample"),
         (".dlio-x.jpg", "dlio's own"),
     ],
@@ -258,6 +258,6 @@ def test_an_unfinished_image_is_named(tmp_path):
     writer = squashfs.Writer(tmp_path / "shard", IMAGE_CLASSIFICATION)
     writer.write(labelled(["a.jpg"])[0])
     writer._file.flush()
-    with pytest.raises(CorruptRecordError, match="not finished"):
+    with pytest.raises(CorruptRecordError, match="incomplete"):
         squashfs.Reader(tmp_path / "shard.sqsh", IMAGE_CLASSIFICATION)
     writer.close()

@@ -35,7 +35,7 @@ def crowded(tmp_path_factory) -> tuple[bytes, bytes, list[int]]:
     data = path.read_bytes()
     (count,) = struct.unpack_from("<I", data, 4)
     begin, directories, _, exports = struct.unpack_from("<4Q", data, 64)
-    (first,) = struct.unpack_from("<Q", data, exports)  # block of the export table, behind the listings
+    (first,) = struct.unpack_from("<Q", data, exports)  # block of the export table, after the listings
     references = struct.unpack(f"<{count}Q", table(data, first, exports))
     return table(data, begin, directories), table(data, directories, first), [place(each) for each in references]
 

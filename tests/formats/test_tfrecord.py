@@ -1,4 +1,4 @@
-"""TFRecord against its definition; TensorFlow's own reading is in a file of its own."""
+"""TFRecord against its definition; TensorFlow's own reading is in its own file."""
 
 from __future__ import annotations
 

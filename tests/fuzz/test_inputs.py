@@ -1,4 +1,4 @@
-"""Inputs and their mutations: equal ones for equal seeds, with checksums that fit where they are to."""
+"""Inputs and their mutations: equal ones for equal seeds, with matching checksums where required."""
 
 from __future__ import annotations
 

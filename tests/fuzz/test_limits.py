@@ -1,4 +1,4 @@
-"""What an input may cost is held to."""
+"""The limits of an input are kept."""
 
 from __future__ import annotations
 

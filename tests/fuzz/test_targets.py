@@ -69,7 +69,7 @@ NEEDS |= {"index-webdataset": "webdataset", "manifest": "fsspec", "url": "fsspec
 
 
 def fuzz(target: str, folder: Path, *options: object) -> tuple[int | None, str]:
-    """Runs a process of its own, since what brings it down, or stops it, must not do so to the tests."""
+    """Runs its own process, since an input that crashes or stops it must not stop the tests."""
     words = [target, "--blind", "--out", folder, *options]
     job = fork_server.start(("tools.fuzz.session",), MAIN, list(map(str, words)), folder, os.environ)
     said, _ = job.communicate(250)

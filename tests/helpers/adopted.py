@@ -1,4 +1,4 @@
-"""Shards as other tools write them, and what every adopted data set is held to."""
+"""Shards as other tools write them, and the checks of every adopted data set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents of several nodes on this machine, each with a folder of its own."""
+"""Agents of several nodes on this machine, each with its own folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _END_SECONDS = 20.0
 
 @contextmanager
 def agents(tmp_path: Path) -> Iterator[Callable[..., list[StagedFolder]]]:
-    """Yields a function that starts agents; all have ended at the end."""
+    """Yields a function that starts agents, and ends them all afterwards."""
     started: list[StagedFolder] = []
 
     def start(dataset: str | Path, strategy: str, num_nodes: int, cache_bytes: int | None = None) -> list[StagedFolder]:

@@ -1,4 +1,4 @@
-"""Processes of their own whose memory is measured."""
+"""Separate processes whose memory is measured."""
 
 from __future__ import annotations
 

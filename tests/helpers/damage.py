@@ -31,14 +31,14 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 def assert_whole(staged: Manifest, source: Manifest) -> None:
-    """The copy holds what the source holds, and nothing but dlio's own files besides."""
+    """The copy holds what the source holds, and nothing else but dlio's own files."""
     assert_staged(staged, source)
     assert not is_being_filled(folder_of(staged))
 
 
 @contextmanager
 def flipped(path: Path, bit: int) -> Iterator[None]:
-    """Has one bit of a file flipped."""
+    """Flips one bit of a file."""
     content = path.read_bytes()
     damaged = bytearray(content)
     damaged[bit // 8] ^= 1 << bit % 8

@@ -15,7 +15,7 @@ from tests.helpers.images import encoded, image, photo
 
 needs_core = pytest.mark.skipif(not native.decodes_jpeg, reason="the core's decoder of JPEGs is not installed")
 
-#: Which become records and come back byte for byte, which come back as other bytes, and which stay as they are.
+#: Which become records and come back byte for byte, which come back as other bytes, and which stay unchanged.
 COME_BACK = ("a/coarse.jpg", "a/even.jpg", "a/fine.jpg", "a/grey.jpg", "a/marked.jpg", "a/small.jpg", "a/turned.jpg")
 PROGRESSIVE = "b/progressive.jpg"
 STAY = ("b/cmyk.jpg", "b/image.png")

@@ -8,6 +8,6 @@ from dlio import native
 
 
 def without_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaves all images to Pillow, as where the core is not built."""
+    """Leaves all images to Pillow, as if the core were not built."""
     for part in ("available", "decodes_jpeg", "decodes_png"):
         monkeypatch.setattr(native, part, False)

@@ -58,7 +58,7 @@ def prepare(folder: Path) -> None:
 
 
 def run(examples: list[Block], folder: Path) -> None:
-    """Runs examples in a folder, in their order; raises AssertionError where one does not do what it shows."""
+    """Runs examples in a folder, in their order; raises AssertionError if one does not do what it shows."""
     names: dict[str, object] = {"__name__": "__main__"}
     shell = Shell(folder)
     with contextlib.chdir(folder):
@@ -154,5 +154,5 @@ def parsed(command: str) -> None:
 
 
 def compiles(block: Block) -> None:
-    """Raises SyntaxError if a block of Python is none."""
+    """Raises SyntaxError if a block of Python is not valid Python."""
     ast.parse(block.text)

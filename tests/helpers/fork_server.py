@@ -1,7 +1,7 @@
 """A process that has imported some packages, and forks for each script that needs them: an import takes seconds.
 
 Run as `fork_server.py MODULE...`, it imports the modules and reads jobs, a JSON object on each line: a script, its
-arguments, its environment, and a folder for what it says, `said`, its session, and its exit code, `ended`.
+arguments, its environment, and a folder for its output, `said`, its session, and its exit code, `ended`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Job:
             os.killpg(int((self._folder / "session").read_text()), signal.SIGKILL)
 
     def communicate(self, timeout: float = 280) -> tuple[str, str]:
-        """Waits for the end, and returns what the script has said."""
+        """Waits for the end, and returns the script's output."""
         deadline = time.monotonic() + timeout
         while self.poll() is None:
             assert time.monotonic() < deadline
@@ -52,7 +52,7 @@ class Job:
         return self.said(), ""
 
     def said(self) -> str:
-        """Returns what the script has said so far."""
+        """Returns the script's output so far."""
         path = self._folder / "said"
         return path.read_text() if path.exists() else ""  # it was killed before it began
 
@@ -60,7 +60,7 @@ class Job:
 def start(
     modules: tuple[str, ...], script: Path, arguments: list[str], folder: Path, environ: Mapping[str, str]
 ) -> Job:
-    """Starts a script in a fork of a process that has these modules, in a folder of its own."""
+    """Starts a script in a fork of a process that has these modules, in its own folder."""
     server = _server(modules)
     assert server.stdin is not None
     job = {"script": str(script), "arguments": arguments, "folder": str(folder), "environ": {**environ}}
@@ -80,7 +80,7 @@ def _server(modules: tuple[str, ...]) -> subprocess.Popen[str]:
 
 
 def _watch(folder: str, **job: object) -> None:
-    """Runs a job in a process of its own, and leaves its exit code."""
+    """Runs a job in its own process, and leaves its exit code."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     child = os.fork()
     if child == 0:

@@ -42,7 +42,7 @@ class Forked:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
-#: By what names Python makes a system call.
+#: The names under which Python makes a system call.
 _CALLS = {"fsync": ("fsync",), "linkat": ("link",), "rename": ("rename", "replace"), "unlink": ("unlink", "remove")}
 
 

@@ -1,4 +1,4 @@
-"""Nodes of a job that stage live, each with a folder of its own, in this process or in agents of their own."""
+"""Nodes of a job that stage live, each with its own folder, in this process or in their own agents."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def task(source: Path, dest: Path, rank: int = 0, count: int = 1, **more: object
 
 
 class _Left(BaseException):
-    """The copy is left unfinished, to the next who claims it."""
+    """Leaves the copy unfinished, for the next process that claims it."""
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from tests.helpers.fuse import served
 
 
 class LossyDisk:
-    """A disk that is plugged in at `mounted`; its faults are those of `lossy_server.py`."""
+    """A disk that is mounted at `mounted`; its faults are those of `lossy_server.py`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.mounted = folder, folder / "mounted"
@@ -21,14 +21,14 @@ class LossyDisk:
         self._served = ExitStack()
 
     def plug_in(self) -> None:
-        """Mounts it with what was on the disk; nothing goes wrong."""
+        """Mounts it with the disk's content, without faults."""
         self.fault("")
         shutil.rmtree(self.folder / "cache")
         subprocess.run(["cp", "-a", self.folder / "disk", self.folder / "cache"], check=True)
         self._served.enter_context(served("lossy_server", self.mounted, self.folder))
 
     def fault(self, kind: str) -> None:
-        """Lets writes go wrong from now on."""
+        """Makes writes fail from now on."""
         (self.folder / "fault").write_text(kind)
 
     def unplug(self) -> None:
@@ -36,14 +36,14 @@ class LossyDisk:
         self._served.close()
 
     def cut_power(self) -> None:
-        """Loses the cache, and goes on with what was on the disk."""
+        """Loses the cache, and continues with what was on the disk."""
         self.unplug()
         self.plug_in()
 
 
 @contextmanager
 def lossy_disk(folder: Path) -> Iterator[LossyDisk]:
-    """Gives a disk that is plugged in."""
+    """Yields a mounted disk."""
     disk = LossyDisk(folder)
     try:
         disk.plug_in()

@@ -1,14 +1,14 @@
-"""A FUSE disk with a write cache that may be lost, and faults of its own: what dm-flakey does, without /dev/mapper.
+"""A FUSE disk with a write cache that may be lost, and its own faults: what dm-flakey does, without /dev/mapper.
 
 Reads see the cache, the folder FOLDER/cache. A file's fsync brings it to the disk, FOLDER/disk, where names are at
 once. FOLDER/fault holds what goes wrong now:
 
-    fsync N    the first fsync of a file of N bytes or more answers EIO; what it was to bring counts as clean from then
+    fsync N    the first fsync of a file of N bytes or more answers EIO; its pages count as clean from then
                on, as in Linux' page cache
     lose N     what is written from the N-th byte of a file on is acknowledged and lost
     tear N     of a write that reaches the N-th byte of a file only the first half arrives; all is acknowledged
     zero N     as `tear`, but the file gets its whole length
-    lies       an fsync is acknowledged and brings nothing
+    lies       an fsync is acknowledged and writes nothing
 python -m tests.helpers.lossy_server MOUNT FOLDER
 """
 

@@ -10,7 +10,7 @@ from dlio.dataset.manifest import NAME, PARTIAL_NAME
 
 
 def lines_of(path: Path) -> list[str]:
-    """Returns the lines of a manifest but for the last, its digest line."""
+    """Returns the lines of a manifest except for the last, its digest line."""
     return path.read_text().splitlines()[:-1]
 
 
@@ -34,7 +34,7 @@ def as_version_1(path: Path) -> Path:
 
 
 def unpublish(out: Path, most: int | None = None) -> Path:
-    """Makes the manifest of a data set that of an unfinished pack, with at most so many shards; returns its path."""
+    """Makes the manifest of a data set that of an unfinished pack, with at most this many shards; returns its path."""
     head, *shards = (seal.sealed(f"{line}\n".encode()) for line in lines_of(out / NAME))
     partial = out / PARTIAL_NAME
     partial.write_bytes(b"".join([head, *shards[:most]]))

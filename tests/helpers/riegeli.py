@@ -1,4 +1,4 @@
-"""ArrayRecord files of up to 64 KB of records, without compression, with any lie in their headers and index."""
+"""ArrayRecord files of up to 64 KB of records, without compression, with any wrong value in their headers and index."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIRST = 64  # the offset of the first chunk
 
 
 def hashed(data: bytes) -> bytes:
-    """Returns data behind its hash."""
+    """Returns data after its hash."""
     return struct.pack("<Q", native.highway_hash(data, HASH_KEY)) + data
 
 
@@ -53,7 +53,7 @@ def message(*values: int) -> bytes:
 
 @dataclass(frozen=True)
 class File:
-    """A file; its index is what its chunks make it, but for what is given."""
+    """A file; its index is what its chunks make it, except for what is given."""
 
     chunks: Sequence[Chunk]
     listed: dict[int, tuple[int, int, int]] = field(default_factory=dict)  # number of a chunk: offset, bytes, records

@@ -1,4 +1,4 @@
-"""An S3-compatible server as a process of its own: a small one, or moto's if DLIO_TEST_S3=moto is set."""
+"""An S3-compatible server as its own process: a small one, or moto's if DLIO_TEST_S3=moto is set."""
 
 from __future__ import annotations
 

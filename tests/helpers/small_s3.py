@@ -118,7 +118,7 @@ class Request(BaseHTTPRequestHandler):
         self._answer(204)
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 def _key(name: str) -> str:

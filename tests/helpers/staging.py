@@ -35,7 +35,7 @@ def write_dataset(
 
 
 def interrupted_after(num_bytes: int) -> Listeners:
-    """Returns what interrupts a stage, as Ctrl-C does, once more than so many bytes are reported."""
+    """Returns a function that interrupts a stage, as Ctrl-C does, once more than this many bytes are reported."""
     seen = 0
 
     def interrupt(more: int) -> None:
@@ -48,13 +48,13 @@ def interrupted_after(num_bytes: int) -> Listeners:
 
 
 def damaged_files(folder: Path, manifest: Manifest) -> list[str]:
-    """Returns the files that are there under their final names and are not what their digests say."""
+    """Returns the files that have their final names and do not match their digests."""
     there = [file for shard in manifest.shards for file in shard.files if (folder / file.name).exists()]
     return [file.name for file in there if digest_file(folder / file.name, file.digest.split(":")[0]) != file.digest]
 
 
 def assert_staged(staged: Manifest, source: Manifest) -> None:
-    """The staged copy holds every byte, its manifest, and nothing besides."""
+    """The staged copy holds every byte, its manifest, and nothing else."""
     assert staged == source
     assert Manifest.load(staged.root) == source
     names = {file.name for shard in source.shards for file in shard.files}

@@ -12,7 +12,7 @@ TIME = 981_173_106_123_456_789  # in ns
 
 
 def make_tree(root: Path, *, small: int = 20, seed: int = 0) -> Path:
-    """Returns a folder with large and small files, links, strange names, and modes and times of their own."""
+    """Returns a folder with large and small files, links, strange names, and their own modes and times."""
     contents = random.Random(seed)
     (root / "bin").mkdir(parents=True)
     (root / "empty" / "inner").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A web server over a folder, which answers ranges; as a process of its own: `python -m tests.helpers.web FOLDER`."""
+"""A web server over a folder, which answers ranges; as its own process: `python -m tests.helpers.web FOLDER`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Request(http.server.BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""One behaviour in two worlds: what the engine relies on, asked of the system and of a simulation."""
+"""One behaviour in two worlds: what the engine relies on, tested with the system and with a simulation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run_in(made: SimulatedWorld, call: Callable[[], None]) -> None:
     task = scheduler.spawn(made.process(0), call, "test")
     with world.installed(made):
         while not task.has_ended and scheduler.run(scheduler.now + 10**9):
-            assert scheduler.now < 10**12, "the test waits for ever"
+            assert scheduler.now < 10**12, "the test waits forever"
     scheduler.end()
     for failed in scheduler.failed:
         assert failed.error
@@ -47,7 +47,7 @@ def run_in(made: SimulatedWorld, call: Callable[[], None]) -> None:
 
 @pytest.fixture(params=["system", *range(5)])
 def in_world(request: pytest.FixtureRequest, tmp_path: Path) -> InWorld:
-    """What makes a call in a world: the system's, or a simulation by one of several seeds."""
+    """Makes a call in a world: the system's, or a simulation by one of several seeds."""
     if request.param == "system":
         return lambda call: call()
     weather = Weather(pieces=0.3 * (request.param % 2))

@@ -119,7 +119,12 @@ def test_a_small_file_that_cannot_be_published_leaves_nothing(tmp_path):
 
 
 def test_advice_follows_the_reason(tmp_path):
-    for number, advice in [(28, "free some space"), (122, "have it raised"), (13, "check the owner"), (5, "error$")]:
+    for number, advice in [
+        (28, "free some space"),
+        (122, "ask for a larger quota"),
+        (13, "check the owner"),
+        (5, "error$"),
+    ]:
         with pytest.raises(StorageError, match=advice) as caught, files.storage_errors("write", tmp_path):
             raise OSError(number, os.strerror(number))
         assert caught.value.errno == number

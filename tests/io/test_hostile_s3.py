@@ -1,4 +1,4 @@
-"""An S3 server whose listings lie, repeat themselves, are huge or never end: one error that names the URL."""
+"""An S3 server whose listings are wrong, repeated, huge or endless: one error that names the URL."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Request(BaseHTTPRequestHandler):
                 self.server.sent += MiB
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 class Server(ThreadingHTTPServer):
@@ -57,7 +57,7 @@ class Server(ThreadingHTTPServer):
     length, sent = 0, 0
 
     def handle_error(self, *_: object) -> None:
-        """A client that has enough is no error."""
+        """A client that closes the connection is no error."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Limits of the system: whoever runs into one learns which, and works with fewer threads where that is possible."""
+"""Limits of the system: the error names the limit, and dlio works with fewer threads if it can."""
 
 from __future__ import annotations
 

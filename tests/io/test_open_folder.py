@@ -1,4 +1,4 @@
-"""What lies in a folder where others may write is not followed, not waited for, and not trusted."""
+"""Entries of a folder that others can write to are not followed, not waited for, and not trusted."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_other_entries_are_neither_read_nor_waited_for(tmp_path: Path, kind: str
         path.write_bytes(bytes(MAX_BYTES + 1))
 
     def read() -> None:
-        signal.alarm(20)  # opening a pipe would wait for ever
+        signal.alarm(20)  # opening a pipe would wait forever
         with OpenFolder.at(tmp_path) as opened, pytest.raises(OSError):
             opened.read("lease")
 

@@ -1,4 +1,4 @@
-"""Ranges read at given positions: those that were asked for, into the memory that was given, cut where the file is."""
+"""Ranges read at given positions: the requested bytes, into the given memory, cut at the end of the file."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_ranges_beside_the_memory_are_refused(path: Path, wrong: dict[str, list[
         native.read_ranges(files, starts, sizes, np.zeros(27, np.uint8), places, crcs)
 
 
-@pytest.mark.parametrize("requests", [True], ids=["core"], indirect=True)  # Python's own reads go on by themselves
+@pytest.mark.parametrize("requests", [True], ids=["core"], indirect=True)  # Python's own reads continue by themselves
 def test_a_read_that_a_signal_ends_goes_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls, core_read = [], native.read_ranges
 

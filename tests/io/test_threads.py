@@ -1,4 +1,4 @@
-"""What threads compute once, and children that are forked in the middle of it."""
+"""Values that threads compute once, and children that are forked during the computation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Photos that tell their numbers, and loaders of them."""
+"""Photos that encode their numbers, and loaders of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CLASS_NAMES = ("ant", "bee", "cat")
 
 
 def write_photos(folder: Path, count: int = NUM_PHOTOS, kind: str = "PNG") -> None:
-    """Writes photos into class folders; the first pixel of each tells its number, wherever it ends up."""
+    """Writes photos into class folders; the first pixel of each encodes its number, wherever it ends up."""
     for number in range(count):
         name = CLASS_NAMES[number * len(CLASS_NAMES) // count]
         pixels = np.random.default_rng(number).integers(0, 255, (20 + number % 5, 24, 3), dtype=np.uint8)

@@ -40,7 +40,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def torch_ranks(world_size: int) -> list[dict[str, str]]:
-    """Returns what torchrun tells each rank of a job on one node."""
+    """Returns the variables that torchrun sets for each rank of a job on one node."""
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_ports(1)[0])}
     shared |= {"WORLD_SIZE": str(world_size), "LOCAL_WORLD_SIZE": str(world_size)}
     return [shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(world_size)]
@@ -49,7 +49,7 @@ def torch_ranks(world_size: int) -> list[dict[str, str]]:
 def run_job(job: str, data: Path, folder: Path, processes: list[dict[str, str]]) -> list[Any]:
     """Runs `jobs/JOB.py DATA FOLDER` with each of the environments, and returns what its ranks report.
 
-    A process that fails ends the others, and the test with what it said.
+    If a process fails, the others are ended, and the test fails with its output.
     """
     own = {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHERS)}
     fixed = {"PYTHONPATH": str(fork_server.ROOT), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}

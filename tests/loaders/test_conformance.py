@@ -28,7 +28,7 @@ Ranks = tuple[int, int]
 
 @pytest.fixture(autouse=True)
 def leaves_nothing_behind() -> Iterator[None]:
-    """TensorFlow keeps threads of its own."""
+    """TensorFlow keeps its own threads."""
     yield
 
 

@@ -31,7 +31,7 @@ TRANSFORMS = [RandomResizedCrop(48, flip=True), RandomResizedCrop(32, interpolat
 
 @pytest.fixture(scope="module", params=formats.names())
 def twins(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> tuple[Path, Path]:
-    """The same images as they are, and decode-ready."""
+    """The same images, unchanged and decode-ready."""
     root = tmp_path_factory.mktemp(request.param)
     write_images(root / "in")
     for name, recode in {"plain": None, "ready": Recode(decode_ready=True)}.items():

@@ -23,14 +23,14 @@ PLACE = {"rank": 0, "world_size": 1}
 
 @pytest.fixture(autouse=True)
 def leaves_nothing_behind() -> Iterator[None]:
-    """Frameworks keep threads of their own, so only those of dlio are looked for."""
+    """Frameworks keep their own threads, so only those of dlio are looked for."""
     yield
     assert not dlio_threads()
 
 
 @pytest.fixture(scope="module")
 def twins(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Images as they are, and decode-ready: those that come back byte for byte, and others that stay as they are."""
+    """Images, unchanged and decode-ready: those that come back byte for byte, and others that stay unchanged."""
     root = tmp_path_factory.mktemp("twins")
     write_images(root / "in")
     (root / "in" / PROGRESSIVE).unlink()

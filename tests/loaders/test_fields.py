@@ -27,7 +27,7 @@ MIX = [RandomResizedCrop(24, flip=True), TrivialAugmentWide(), RandomChoice([Mix
 
 @pytest.fixture(autouse=True)
 def leaves_nothing_behind() -> Any:
-    """JAX keeps threads of its own, and TensorFlow its iterators."""
+    """JAX keeps its own threads, and TensorFlow its iterators."""
     yield
 
 
@@ -133,7 +133,9 @@ def test_a_mixture_is_the_mean_of_its_images_and_labels(packed: Manifest) -> Non
 
 
 def test_what_cannot_be_mixed_is_named_with_two_ways_out(detection: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"field 'boxes': leave it out by fields=\('image', 'label'\), or give WithT"):
+    with pytest.raises(
+        UsageError, match=r"field 'boxes': leave it out with fields=\('image', 'label'\), or give WithT"
+    ):
         PackedSamples(detection, [Resize(8), Mixup()])
     with pytest.raises(UsageError, match="has no label"):
         PackedSamples(detection, [Resize(8), Mixup()], fields=["image"])

@@ -29,7 +29,7 @@ TRANSFORM = RandomResizedCrop(16, flip=True)
 
 @pytest.fixture(autouse=True)
 def leaves_nothing_behind() -> Any:
-    """JAX keeps threads of its own."""
+    """JAX keeps its own threads."""
     yield
 
 
@@ -128,7 +128,7 @@ def test_rows_that_are_no_block_are_refused(processes: list[Any]) -> None:
 
 
 def test_what_has_no_fixed_shape_is_refused(packed: Manifest) -> None:
-    with pytest.raises(UsageError, match="makes no array in JAX: give a transform"):
+    with pytest.raises(UsageError, match="cannot become a JAX array: give a transform"):
         DataLoader(packed, 4)
     with pytest.raises(UsageError, match="rank= and world_size=: in JAX the sharding says"):
         DataLoader(packed, 4, transform=TRANSFORM, rank=0, world_size=1)

@@ -29,7 +29,7 @@ CASES = ["alone", "threads"]
 
 @pytest.fixture(autouse=True)
 def leaves_nothing_behind() -> Iterator[None]:
-    """TensorFlow keeps threads of its own, so only those of dlio are looked for."""
+    """TensorFlow keeps its own threads, so only those of dlio are looked for."""
     yield
     assert not dlio_threads()
 

@@ -71,7 +71,7 @@ def test_threads_share_a_batch_of_large_samples_if_the_storage_is_quick(packed: 
     assert (num_parts(0), num_parts(1)) == (2, 4)  # small parts are read ahead
 
 
-# Never to change: a run resumed after an upgrade goes on in the same order.
+# Must never change: a run resumed after an upgrade continues in the same order.
 ORDER = [39, 24, 13, 16, 21, 8, 11, 23, 2, 10, 15, 32, 28, 20, 26, 40, 35, 17, 30, 36]
 ORDER += [33, 9, 22, 38, 34, 37, 12, 25, 14, 6, 1, 5, 29, 18, 19, 3, 4, 0, 31, 7]
 
@@ -149,7 +149,7 @@ def test_the_rank_comes_from_the_launcher(packed: Manifest, monkeypatch: pytest.
 
 def test_too_many_ranks_are_refused_on_every_rank(packed: Manifest) -> None:
     for rank in (0, 30):
-        with pytest.raises(UsageError, match="no whole batch: 31 ranks"):
+        with pytest.raises(UsageError, match="no complete batch: 31 ranks"):
             iter(loader_of(packed, 2, rank, 31))
 
 

@@ -1,4 +1,4 @@
-"""States of a loader: an epoch that goes on where it stopped, with other ranks, batches and threads."""
+"""States of a loader: an epoch that continues where it stopped, with other ranks, batches and threads."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def test_parts_without_weights_are_named(parts: list[tuple[str, float]]) -> None
 
 
 def test_an_order_is_the_same_in_every_version():
-    """A run that is resumed after an upgrade goes on in its order; the last epoch uses each set for the third time."""
+    """A run resumed after an upgrade continues in its order; the last epoch uses each set for the third time."""
     manifests, draws = [manifest_of([5, 6, 4]), manifest_of([3, 2, 4]), manifest_of([5, 6, 4])], draws_of([3, 1, 2])
     orders = [mixed_order(manifests, draws, 25, seed=3, epoch=n, shuffle=True, lanes=2) for n in (0, 1, 4)]
     found = [

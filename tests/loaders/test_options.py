@@ -36,7 +36,7 @@ BY_SHARDING = {"rank", "world_size"}  # JAX' sharding says which rows a process 
 
 @pytest.fixture(autouse=True)
 def leaves_nothing_behind() -> Any:
-    """TensorFlow and JAX keep threads of their own, so only those of dlio are looked for."""
+    """TensorFlow and JAX keep their own threads, so only those of dlio are looked for."""
     yield
     assert not dlio_threads()
 
@@ -79,7 +79,7 @@ def test_the_types_for_checkers_are_those_of_the_table() -> None:
 @pytest.mark.parametrize("name", list(LOADERS))
 def test_words_of_frameworks_mean_the_same(packed: Manifest, name: str) -> None:
     words: dict[str, Any] = {"transform": Resize(8), "num_threads": 1, "max_queue_size": 3, "drop_remainder": True}
-    if name == "torch":  # it has these three by names of its own
+    if name == "torch":  # it has these three by its own names
         words = {"transform": Resize(8), "num_workers": 1, "prefetch_factor": 3, "drop_last": True}
     with_words = LOADERS[name](packed, 4, **words)
     inner: Any = getattr(with_words, "_loader", with_words)

@@ -54,7 +54,7 @@ def test_ranks_read_what_their_node_holds_and_see_everything_together(
 def test_reading_another_nodes_part_says_which_node_has_it(parts: list[Manifest]) -> None:
     dataset = PackedDataset(parts[0], transform=Resize(16))
     loader = DataLoader(dataset, 2, rank=1, world_size=3)
-    with pytest.raises(StorageError, match=r"shard-\d+ is on node 1: .* is not here; read it there"):
+    with pytest.raises(StorageError, match=r"shard-\d+ is on node 1: .* is not here; read it on that node"):
         list(loader)
     loader.close()
     first = next(number for number, shard in enumerate(parts[0].shards) if shard.nodes == (2,))

@@ -1,4 +1,4 @@
-"""Loaders that are given what does not fit: the error names it and says what to give."""
+"""Loaders with wrong arguments: the error names the argument and says what to give."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from dlio.loaders.mixture import Mixture
 from dlio.loaders.opened import joined_data, open_data
 
 WRONG: dict[str, tuple[Callable[[Manifest], Any], str]] = {
-    "a class": (lambda packed: PackedSamples(packed, CenterCrop), "is not one of dlio.images: expected such as"),
-    "a function": (lambda packed: PackedSamples(packed, len), "is not one of dlio.images: expected such as"),
+    "a class": (lambda packed: PackedSamples(packed, CenterCrop), "is not a transform of dlio.images, such as"),
+    "a function": (lambda packed: PackedSamples(packed, len), "is not a transform of dlio.images, such as"),
     "a manifest to cache": (lambda packed: PackedSamples(packed, cache=True), "needs the folder or URL of a data set"),
     "no samples": (lambda packed: Mixture([(packed, 1.0)], epoch_samples=0), "epoch_samples=0: expected a number"),
     "a part": (

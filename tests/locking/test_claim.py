@@ -1,4 +1,4 @@
-"""One of many does the work; the others wait, or take over from the dead."""
+"""One of many processes does the work; the others wait, or replace a dead one."""
 
 from __future__ import annotations
 
@@ -275,7 +275,7 @@ def test_a_stale_handle_while_another_works_is_an_error_of_storage(
         raise OSError(errno.ESTALE, "Stale file handle")
 
     monkeypatch.setattr(Below, "open", stale)
-    with pytest.raises(StorageError, match=r"cannot look at the claims in .*claims: Stale file handle"):
+    with pytest.raises(StorageError, match=r"cannot access the claims in .*claims: Stale file handle"):
         claim_file.modified(Below(tmp_path, ("claims",)), 1)
 
 

@@ -1,4 +1,4 @@
-"""Locks that a forked child can take, whoever held them in its parent."""
+"""Locks that a forked child can take, even if a thread of its parent held them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process is told from every other one, and a dead one from a living one."""
+"""Owners distinguish each process from every other one, and a dead one from a living one."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_other_names_are_no_owners(text: str) -> None:
 
 
 def test_a_host_name_identifies_no_process() -> None:
-    """Containers with names of their own may share the processes, and two machines may share a name."""
+    """Containers with their own names may share the processes, and two machines may share a name."""
     me = Owner.current()
     boot = me.node.rpartition("/")[2]
     assert replace(me, node=f"another/{boot}").is_alive() is True

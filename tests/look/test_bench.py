@@ -1,4 +1,4 @@
-"""dlio bench: what is measured is told, kept for plan and stage, and leaves nothing else behind."""
+"""dlio bench: results are printed, and kept for plan and stage; nothing else is left."""
 
 from __future__ import annotations
 

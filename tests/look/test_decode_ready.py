@@ -1,4 +1,4 @@
-"""Decode-ready records as people look at them: as JPEGs, and where that has no meaning, with the way out."""
+"""Decode-ready records as people see them: as JPEGs, or as an error with a remedy if that has no meaning."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_bench_measures_windows_of_the_sets_own_images(quick, ready, name, tmp_p
 def test_bench_says_where_decode_ready_does_nothing(quick, photos, run):
     packed = dlio.pack(photos, photos.parent / "packed", engine="serial").root
     found = dlio.bench(packed, photos.parent, transform=Resize(8), decode_ready=True)
-    assert "does nothing: of 36 images read none" in found.verdict()[3]
+    assert "has no effect: none of the 36 images read" in found.verdict()[3]
     pack_samples(photos.parent / "text", Schema.of({"text": "str"}), [Sample("k", {"text": "t"})], num_shards=1)
     with pytest.raises(UsageError, match=r"is for images.*'text'"):
         dlio.bench(photos.parent / "text", decode_ready=True)
@@ -142,4 +142,4 @@ def test_bench_says_where_decode_ready_does_nothing(quick, photos, run):
 def test_the_verdict_compares_with_crop_ready(ready_ms, said):
     milliseconds = dict(zip(windows.FORMS, (0.6, 0.4, ready_ms), strict=True))
     found = windows.Windows(9, 8, milliseconds, dict(zip(windows.FORMS, (100, 97, 103), strict=True))).verdict()
-    assert said in found and "get 1.03 of their size" in found and "0.60 ms of a JPEG, 0.40 crop-ready" in found
+    assert said in found and "become 1.03 times as large" in found and "0.60 ms from a JPEG, 0.40 crop-ready" in found

@@ -7,6 +7,7 @@ import threading
 from importlib import metadata
 
 import dlio
+from dlio.io.sizes import format_size
 from dlio.look import doctor as doctor_module
 from dlio.look.checks.finding import Finding, State
 from dlio.look.doctor import CHECKS, doctor
@@ -58,9 +59,14 @@ def test_what_a_dead_job_left_is_found(photos, tmp_path, monkeypatch):
     staged = dlio.stage(tmp_path / "packed", tmp_path / "node")
     monkeypatch.setattr("dlio.look.checks.storage.folders_with_copies", lambda: [tmp_path / "node"])
     assert [each.found for each in CHECKS["leftovers"]("leftovers")] == ["none: 1 staged and in use"]
+    for lease in (tmp_path / "node" / "dlio" / ".leases").iterdir():
+        lease.unlink()
+    size = format_size(sum(path.stat().st_size for path in staged.root.rglob("*") if path.is_file()))
+    (line,) = CHECKS["leftovers"]("leftovers")
+    assert f"1 copy of {size} in {tmp_path / 'node'} used by no job" in line.found and "dlio clean" in line.found
     (staged.root / "manifest.jsonl").unlink()
-    lines = [each for each in CHECKS["leftovers"]("leftovers") if str(staged.root) in each.found]
-    assert [each.state for each in lines] == [State.CHANGE] and "dlio clean" in lines[0].advice
+    (line,) = CHECKS["leftovers"]("leftovers")
+    assert line.state == State.CHANGE and "1 copy of" in line.found and "dlio clean" in line.advice
 
 
 def test_mpi_is_tried_outside_the_job(monkeypatch):

@@ -129,7 +129,7 @@ def test_a_checkpoint_says_what_the_run_has_seen(packed, tmp_path):
 
 
 class Unknown:
-    """What a checkpoint may hold besides."""
+    """What else a checkpoint may hold."""
 
 
 def test_what_cannot_be_said_is_refused(packed, tmp_path):

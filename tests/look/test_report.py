@@ -1,4 +1,4 @@
-"""dlio report: one page that opens offline, whatever the data set's names hold, and tells what is in it."""
+"""dlio report: one page that opens offline, whatever the data set's names hold, and shows what is in it."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ int main() try {
     first = &*outer;
     {
       Kept<Workspace> inner;
-      require(&*inner != first, "a nested one has a workspace of its own");
+      require(&*inner != first, "a nested one has its own workspace");
       Kept<Workspace> innermost;
       require(&*innermost != first && &*innermost != &*inner, "so has one that is nested twice");
     }

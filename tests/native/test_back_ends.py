@@ -140,7 +140,7 @@ def test_coefficients_that_overflow(subsampling: str) -> None:
 
 @pytest.mark.parametrize("subsampling", SUBSAMPLINGS)
 def test_damage_changes_no_other_pixels(subsampling: str) -> None:
-    """Of records whose checksum fits, and of JPEGs: libjpeg also reads, and may refuse, what lies behind the box."""
+    """Of records whose checksum fits, and of JPEGs: libjpeg also reads, and may refuse, what comes after the box."""
     random_ = random.Random(subsampling)
     source = jpeg(120, 40, subsampling)
     kinds = [to_planes(source) or b"", make_crop_ready(source), source]

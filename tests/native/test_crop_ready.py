@@ -85,7 +85,7 @@ def test_colours_of_an_rgb_jpeg_are_kept() -> None:
 
 
 def test_late_segments_do_not_change_colours() -> None:
-    """Found by fuzzing: a JFIF segment behind the scan of an RGB JPEG says nothing, before the scan it says YCbCr."""
+    """Found by fuzzing: a JFIF segment after the scan of an RGB JPEG says nothing, before the scan it says YCbCr."""
     source = encoded(picture(100, 80), keep_rgb=True, quality=90)
     jfif = jpeg(8, 8)[2:20]
     late = source[:-2] + jfif + source[-2:]

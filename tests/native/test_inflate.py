@@ -29,7 +29,7 @@ def _by_zlib(stream: bytearray) -> bytes | None:
 
 @given(st.data())
 def test_a_damaged_stream_gives_nothing(data):
-    """But for a flip of a bit that only fills a byte: zlib has the right bytes then, too."""
+    """Except for a flip of a bit that only fills a byte: zlib has the right bytes then, too."""
     stream = bytearray(zlib.compress(np.random.default_rng(0).bytes(200) * 3))
     stream[data.draw(st.integers(2, len(stream) - 1))] ^= data.draw(st.integers(1, 255))
     assert native.inflate(stream, 600) == _by_zlib(stream)

@@ -86,7 +86,7 @@ def _outcome(record: bytes, decoder: str) -> tuple[str, bytes]:
 
 @pytest.mark.parametrize("subsampling", SUBSAMPLINGS)
 def test_sealed_damage_is_the_same_for_every_decoder(subsampling: str) -> None:
-    """As if the one who does the damage also mends the checksum: what is read of it stays within bounds."""
+    """As if the one who does the damage also corrects the checksum: reads stay within bounds."""
     random_ = random.Random(subsampling)
     records = [to_planes(jpeg(50, 40, subsampling, quality=quality)) or b"" for quality in (60, 100)]
     refused = 0

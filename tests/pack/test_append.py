@@ -1,4 +1,4 @@
-"""`pack --append`: new samples in new shards, the old ones untouched, one manifest; killed anywhere, it goes on."""
+"""`pack --append`: new samples in new shards, the old ones untouched, one manifest; killed anywhere, it continues."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_selection_grows_without_its_shards(tmp_path, packed):
     make_image_folder(tmp_path / "more", {"owl": 5})
     grown = dlio.pack(tmp_path / "more", chosen.root, append=True, engine="serial")
     assert [key for key, _ in samples(grown.root)] == [f"owl/{n:04d}.png" for n in range(5)]
-    with pytest.raises(UsageError, match="over the shards of others"):
+    with pytest.raises(UsageError, match="over the shards of other data sets"):
         dlio.pack(tmp_path / "more", chosen.root, overwrite=True, engine="serial")
 
 
@@ -133,5 +133,5 @@ def test_a_stopped_replacement_is_finished_first(tmp_path, packed, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         dlio.pack(tmp_path / "photos", packed.root, format="recordio", engine="serial", overwrite=True)
     make_image_folder(tmp_path / "photos", {"owl": 9})
-    with pytest.raises(UsageError, match="run dlio pack --overwrite again first"):
+    with pytest.raises(UsageError, match="when dlio pack --overwrite was stopped: run that again first"):
         add(tmp_path)

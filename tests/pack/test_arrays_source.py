@@ -41,11 +41,11 @@ def test_files_in_a_folder_are_fields(tmp_path):
 @pytest.mark.parametrize(
     ("array", "problem"),
     [
-        (np.array(["a"]), "something else than numbers"),
-        (np.array([{}], object), "something else than numbers"),
+        (np.array(["a"]), "does not hold numbers"),
+        (np.array([{}], object), "does not hold numbers"),
         (np.asfortranarray(np.zeros((3, 4))), "ascontiguousarray"),
-        (np.array(3), "no rows that lie"),
-        (np.zeros((2, 2), ">c8"), "something else than numbers"),
+        (np.array(3), "its rows are not contiguous"),
+        (np.zeros((2, 2), ">c8"), "does not hold numbers"),
         (np.zeros((0, 2)), "have no rows"),
         (np.zeros((5, 0)), "rows have no values"),
     ],

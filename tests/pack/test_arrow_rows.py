@@ -157,7 +157,7 @@ def test_a_repository_of_the_hub_is_packed_by_its_splits(tmp_path):
     }.items():
         write_old(tmp_path / "hf" / "data" / f"{name}.parquet", table(*rows, ("image", "label")))
     assert open_source(tmp_path / "hf").name == "parquet"
-    with pytest.raises(UsageError, match=r"holds the splits test, train: give one by --option split="):
+    with pytest.raises(UsageError, match=r"holds the splits test, train: give one with --option split="):
         open_source(tmp_path / "hf").listing()
     with pytest.raises(UsageError, match=r"no split 'val', only test, train"):
         open_source(tmp_path / "hf", split="val").listing()

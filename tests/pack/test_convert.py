@@ -130,7 +130,7 @@ def test_a_data_set_is_never_converted_onto_itself(photos, tmp_path, overwrite):
     (tmp_path / "link").symlink_to(tmp_path / "one")
     before = content(tmp_path / "one")
     for out in ("one", "link"):
-        with pytest.raises(UsageError, match="is the input too"):
+        with pytest.raises(UsageError, match="is also the input"):
             dlio.pack(packed(tmp_path / "one"), tmp_path / out, format="lmdb", overwrite=overwrite)
         assert content(tmp_path / "one") == before
 

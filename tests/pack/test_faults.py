@@ -1,4 +1,4 @@
-"""Disks that are full, folders that may not be written, workers and whole runs that are killed: nothing half done."""
+"""Full disks, folders without permission, killed workers and runs: nothing is left half done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sources are found by their names, and told by what their inputs look like."""
+"""Sources are found by their names, and recognised by their inputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.helpers.images import image, make_image_folder
 from tests.helpers.packing import read_all, samples
 from tests.helpers.users import unprivileged
 
-#: A whole source, as somebody adds it: one image in a file.
+#: A whole source, as another package adds it: one image in a file.
 FLOPPY = """
 from contextlib import nullcontext
 from dataclasses import dataclass

@@ -121,6 +121,6 @@ def test_pack_does_not_overwrite_by_another_users_manifest(tmp_path: Path, photo
     out.chmod(0o1777)
     (out / NAME).rename(out / name)
     os.chown(out / name, 2002, 2002)
-    with pytest.raises(StorageError, match="is another user's: give another folder"):
+    with pytest.raises(StorageError, match="belongs to another user: give another folder"):
         dlio.pack(photos, out, format="tfrecord", engine="serial", overwrite=True)
     assert (out / "shard-000000.rec").exists()

@@ -52,7 +52,7 @@ class Request(SimpleHTTPRequestHandler):
             super().do_GET()
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def web(photos: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[WebServ
 
 
 def shards(out: Path) -> dict[str, bytes]:
-    """Returns the files of a packed data set but for its manifest, which knows the versions of its inputs."""
+    """Returns the files of a packed data set except for its manifest, which knows the versions of its inputs."""
     return {name: data for name, data in content(out).items() if name != NAME}
 
 
@@ -90,7 +90,7 @@ def test_a_url_holds_what_its_folder_holds(web: tuple[WebServer, str], photos: P
 
 
 def test_a_url_is_packed_as_its_folder_is(web: tuple[WebServer, str], photos: Path, tmp_path: Path) -> None:
-    # A web server tells no sizes, by which shards are divided.
+    # A web server reports no sizes, which the plan of shards needs.
     words = ["--format", "recordio", "--num-shards", "1", "--workers", "2", "--quiet"]
     assert cli.main(["pack", web[1], str(tmp_path / "remote"), *words]) == 0
     assert cli.main(["pack", str(photos), str(tmp_path / "local"), *words]) == 0
@@ -101,7 +101,7 @@ def test_objects_that_are_gone_are_skipped_and_told(web: tuple[WebServer, str], 
     source = image_folder(web[1])
     listing = source.listing()
     (photos / "cat/0003.png").unlink()
-    with source.reader(listing) as read, pytest.raises(SourceError, match=r"cat/0003\.png.*is there"):
+    with source.reader(listing) as read, pytest.raises(SourceError, match=r"cat/0003\.png.*check that it exists"):
         read(list(listing.keys).index("cat/0003.png"))
 
 
@@ -130,7 +130,7 @@ def test_a_password_is_never_shown(web: tuple[WebServer, str], tmp_path: Path, c
 @pytest.mark.parametrize(
     ("url", "options", "problem"),
     [
-        ("http://127.0.0.1:1/photos", {"name": "coco"}, "the source coco reads no URL"),
+        ("http://127.0.0.1:1/photos", {"name": "coco"}, "the source coco cannot read a URL"),
         ("http://127.0.0.1:1/photos", {"root": "/tmp"}, "given the root"),
         ("http://127.0.0.1:1/photos?token=1", {}, "not the URL of a folder"),
         ("nonsense://photos", {}, "nonsense"),
@@ -160,7 +160,7 @@ def test_a_list_of_images_at_a_url(web: tuple[WebServer, str], photos: Path, tmp
     assert server.asked == []
     with found.reader(listing) as read, expected.reader(expected.listing()) as wanted:
         assert [read(row) for row in range(len(names))] == [wanted(row) for row in range(len(names))]
-        with pytest.raises(SourceError, match=r"cat/gone\.png.*is there"):
+        with pytest.raises(SourceError, match=r"cat/gone\.png.*check that it exists"):
             read(len(names))
     words = ["--format", "recordio", "--num-shards", "1", "--on-error", "skip", "--quiet", "--engine", "serial"]
     secret = url.replace("://", "://me:pass@")

@@ -1,4 +1,4 @@
-"""An interrupt at any line leaves nothing unfinished behind, and the run goes on."""
+"""An interrupt at any line leaves nothing unfinished behind, and the run continues."""
 
 from __future__ import annotations
 

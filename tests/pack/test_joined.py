@@ -75,5 +75,5 @@ def test_sources_that_do_not_fit_are_named(two, tmp_path):
         dlio.pack([two[0], other], tmp_path / "out", engine="serial")
     with pytest.raises(UsageError, match="no source"):
         dlio.pack([], tmp_path / "out", engine="serial")
-    with pytest.raises(UsageError, match="lies in the input"):
+    with pytest.raises(UsageError, match="is inside the input"):
         dlio.pack(two, two[0] / "out", engine="serial")

@@ -96,7 +96,7 @@ def test_nothing_is_read_or_listed_until_a_sample_is_asked_for(photos, tmp_path)
     dataset = PackedDataset(found.root)
     assert len(dataset) == 27 and np.bincount(dataset.targets).tolist() == [9, 14, 4]
     assert dataset.samples[26][0] == "owl/0003.png"
-    with pytest.raises(CorruptRecordError, match=r"cat/0000\.png.*though it was there when it was indexed"):
+    with pytest.raises(CorruptRecordError, match=r"cat/0000\.png.*though it existed when it was indexed"):
         dataset[0]
     (tmp_path / "away").rename(photos)
     assert dataset[0][1] == 0
@@ -125,7 +125,7 @@ def change(path: Path, how: str) -> str:
     data = path.read_bytes()
     if how == "gone":
         path.unlink()
-        return "though it was there"
+        return "though it existed"
     if how == "longer":
         path.write_bytes(data + b"x")
         return f"it has {len(data) + 1} bytes, and had {len(data)}"
@@ -180,7 +180,7 @@ def test_a_lost_link_is_named(photos, tmp_path, checksums):
         PackedDataset(found.root)[0]
     assert len(dlio.verify(found, workers=1)) == (1 if checksums else 27)
     link.symlink_to("nowhere")
-    with pytest.raises(CorruptRecordError, match=rf"the link {link} to nowhere leads nowhere: .*make the link again"):
+    with pytest.raises(CorruptRecordError, match=rf"the link {link} to nowhere is broken: .*make the link again"):
         PackedDataset(found.root)[0]
     link.unlink()
     link.symlink_to(target)
@@ -193,11 +193,11 @@ def test_what_lost_its_files_says_what_to_make_again(photos, tmp_path, change):
     whole = dlio.index(photos, checksums=True, workers=1)
     part = dlio.split(whole.root, tmp_path / "parts", fractions=[0.5, 0.5])["train"]
     if change == "again":
-        found, said = part, r"base0 leads to .*-index, which was indexed or made again, or was removed: make this set"
+        found, said = part, r"base0 points to .*-index, which was indexed or made again, or was removed: make this set"
         make_image_folder(photos, {"zebu": 1})
         dlio.index(photos, checksums=True, overwrite=True, workers=1)
     else:
-        found, said = whole, "files, the link to the folder of indexed files: make it again, index again"
+        found, said = whole, "files, the link to the folder of indexed files: restore it, index the files again"
         (whole.root / "files").unlink()
     with pytest.raises(StorageError, match=said):
         PackedDataset(found.root)[0]
@@ -215,7 +215,7 @@ def test_a_file_too_large_for_an_image_is_named_and_never_read(photos, monkeypat
         dlio.index(photos, workers=1)
     found = dlio.index(photos, on_error="skip", checksums=True, workers=1)
     assert found.num_samples == 27 and [key for key, _ in found.skipped] == ["dog/huge.png"]
-    monkeypatch.setattr(file_list, "MOST_BYTES", 1 << 50)  # as a list may say that dlio has not made
+    monkeypatch.setattr(file_list, "MOST_BYTES", 1 << 50)  # as a list by another program may say
     listed = dlio.index(photos, overwrite=True)
     monkeypatch.undo()
     dataset = PackedDataset(listed.root)
@@ -304,20 +304,20 @@ def test_what_is_no_place_or_no_image_files_is_refused(photos, tmp_path, monkeyp
         ((photos, packed), "holds another data set"),
         ((photos, photos / "index"), "give another --out"),
         ((photos, tmp_path), "give another --out"),
-        ((packed, tmp_path / "out"), "packed is a dlio data set already: loaders and verbs take it as it is"),
+        ((packed, tmp_path / "out"), "packed is a dlio data set already: loaders and verbs use it directly"),
         ((arrays, tmp_path / "out"), "only image files in a folder are indexed in place, not npz: pack it"),
     ]
     for words, problem in wrong:
         with pytest.raises(UsageError, match=problem):
             dlio.index(*words)
     for options in ({"match": "a*"}, {"label_offset": 1}, {"schema": IMAGE_CLASSIFICATION}):
-        with pytest.raises(UsageError, match="are of shards"):
+        with pytest.raises(UsageError, match="are for shards"):
             dlio.index(photos, **options)
     for options in ({"out": tmp_path / "o"}, {"checksums": True}, {"on_error": "skip"}):
-        with pytest.raises(UsageError, match="are of images"):
+        with pytest.raises(UsageError, match="are for images"):
             dlio.index(photos, format="tfrecord", **options)
     (photos / "cat" / "0003.png").write_bytes(b"")
-    with pytest.raises(SourceError, match=r"'cat/0003\.png': it is missing, empty, or no file"):
+    with pytest.raises(SourceError, match=r"'cat/0003\.png': it is missing, empty, or not a file"):
         dlio.index(photos)
     skipped = dlio.index(photos, on_error="skip")
     assert skipped.num_samples == 26 and [name for name, _ in skipped.skipped] == ["cat/0003.png"]
@@ -352,10 +352,10 @@ def test_a_list_of_images(photos, tmp_path, capsys):
     with pytest.raises(UsageError, match="files with text are not indexed in place"):
         dlio.index(dlio.sources.csv_file(tmp_path / "text.csv", photos, fields=["note"], label_columns=["label"]))
     (tmp_path / "folder.csv").write_text("path,label\ncat,3\ndog/0001.png,1\n")
-    with pytest.raises(SourceError, match="'cat': it is missing, empty, or no file"):
+    with pytest.raises(SourceError, match="'cat': it is missing, empty, or not a file"):
         dlio.index(dlio.sources.csv_file(tmp_path / "folder.csv", photos))
     (tmp_path / "out.csv").write_text(f"path,label\n../photos/dog/0001.png,3\n{photos}/dog/0001.png,3\n")
-    with pytest.raises(SourceError, match="it lies outside of the folder"):
+    with pytest.raises(SourceError, match="it is outside the folder"):
         dlio.index(dlio.sources.csv_file(tmp_path / "out.csv", photos))
 
 
@@ -372,7 +372,7 @@ def test_a_list_leads_nowhere_else(tmp_path, name):
     assert not is_inside(name)
     (tmp_path / "files").symlink_to(tmp_path)
     reader = loose.Reader(made_list(tmp_path, [b"good", name.encode()]), IMAGE_CLASSIFICATION)
-    with pytest.raises(CorruptRecordError, match="leads outside"):
+    with pytest.raises(CorruptRecordError, match="points outside"):
         reader.read(1)
 
 
@@ -402,7 +402,7 @@ def test_a_damaged_list_is_an_error_or_gives_other_names_only(tmp_path_factory, 
 def test_other_schemas_and_damaged_copies_are_refused(photos, tmp_path):
     path = made_list(tmp_path, [b"a", b"b"])
     for types in ({"label": "int64"}, {"a": "bytes", "b": "bytes"}, {"a": "bytes", "b": "str"}):
-        with pytest.raises(SchemaError, match="a file is one field of bytes"):
+        with pytest.raises(SchemaError, match="expected one field of bytes for the file"):
             loose.Reader(path, Schema.of(types))
     with pytest.raises(CorruptRecordError, match="its fields are"):
         loose.Reader(path, Schema.of({"image": "bytes", "label": "float32"}))

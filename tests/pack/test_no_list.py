@@ -1,4 +1,4 @@
-"""What is given as a list and is none: a device, a pipe, a file without lines; refused at once, in little memory."""
+"""Lists that are not lists: a device, a pipe, a file without lines; refused at once, in little memory."""
 
 from __future__ import annotations
 

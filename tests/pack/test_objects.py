@@ -202,7 +202,7 @@ def test_voc_counts_pixels_from_one(tmp_path, options):
         (voc_object("", 1, 1, 2, 2), "", "an element without name"),
         ("<object>", "", "mismatched tag"),
         ("", "<?xml version='1.0' encoding='foo'?>", "unknown encoding"),
-        ("", '<!DOCTYPE a [<!ENTITY b "cc"><!ENTITY d "&b;&b;">]>', "declares a type of its own"),
+        ("", '<!DOCTYPE a [<!ENTITY b "cc"><!ENTITY d "&b;&b;">]>', "declares its own document type"),
     ],
 )
 def test_a_wrong_annotation_of_voc_refuses_its_image_by_name(tmp_path, objects, head, problem):

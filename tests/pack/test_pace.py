@@ -60,7 +60,7 @@ def test_counts_what_is_asked_of_the_source(photos, tmp_path, monkeypatch, secon
     with storage(seconds):
         dlio.pack(image_folder(photos), tmp_path / "out", engine="serial", max_ops=1e9)
     sizes = sum(path.stat().st_size for path in photos.rglob("*.png"))
-    folders = 4 * (3 + 1)  # listed, and looked at
+    folders = 4 * (3 + 1)  # listed, and statted
     assert sum(operations for operations, _ in taken) == folders + 36 * (1 + pace.FILE_OPERATIONS)
     assert sum(num_bytes for _, num_bytes in taken) == sizes
 

@@ -1,4 +1,4 @@
-"""`dlio.pack`: what is packed is what was there, whoever packs it; what OUT holds is respected."""
+"""`dlio.pack`: the shards hold the input, whatever packs it; the content of OUT is kept."""
 
 from __future__ import annotations
 
@@ -136,8 +136,8 @@ def test_another_data_set_in_out_is_refused(photos, tmp_path, other):
 
 
 def test_an_output_among_the_class_folders_is_refused(photos):
-    """The next run would find it to be a class without images, and could not go on where this one was stopped."""
-    with pytest.raises(UsageError, match="packed lies in the input: give a folder outside of"):
+    """The next run would find it to be a class without images, and could not continue where this one was stopped."""
+    with pytest.raises(UsageError, match="packed is inside the input: give a folder outside of"):
         dlio.pack(image_folder(photos), photos / "packed", engine="serial")
     assert not (photos / "packed").exists()
 

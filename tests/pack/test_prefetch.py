@@ -1,4 +1,4 @@
-"""Reading ahead: in order, bounded, each once, as deep as the storage asks for, and never deeper than it must."""
+"""Reading ahead: in order, bounded, each once, and as deep as the storage needs, never deeper."""
 
 from __future__ import annotations
 

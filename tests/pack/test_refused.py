@@ -37,7 +37,7 @@ def tree(folder: Path) -> Made:
     photos(folder / "in", os.fsdecode(b"b\xe4r/1.png"))
     (folder / "in/ant").mkdir()
     refused = {"ant": "has no images", "b\\xe4r/1.png": "not UTF-8", "b\\xe4r": "has no images"}
-    refused |= {"cat/loop": "leads back", "owl/caf\\xe9.png": "not UTF-8", "cat/self.png": "cannot read"}
+    refused |= {"cat/loop": "points to a folder above", "owl/caf\\xe9.png": "not UTF-8", "cat/self.png": "cannot read"}
     return folder / "in", refused, [("cat/1.png", 0), ("dog/1.png", 1), ("owl/1.png", 2)]
 
 
@@ -64,7 +64,7 @@ def caffe_list(folder: Path) -> Made:
 
 
 ARCHIVED = {"a/1.png": 0, "../b/2.png": 1, "b/1.png": 2, "loose.png": 3}
-LEFT_OUT = {"../b/2.png": "leads outside", "loose.png": "not in a class folder"}
+LEFT_OUT = {"../b/2.png": "points outside", "loose.png": "not in a class folder"}
 KEPT = [("a/1.png", 0), ("b/1.png", 1)]
 
 

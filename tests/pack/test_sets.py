@@ -227,7 +227,7 @@ def test_merged_sets_are_one(tmp_path, packed):
         (lambda root, out: dlio.select(root, root / "cats", classes=["cat"]), "lies in the data set"),
         (lambda root, out: dlio.split(root, root / "parts", fractions=[0.9, 0.1]), "lies in the data set"),
         (lambda root, out: dlio.merge([root, root], root / "a" / "b"), "lies in the data set"),
-        (lambda root, out: dlio.convert(root, root / "converted", engine="serial"), "lies in the input"),
+        (lambda root, out: dlio.convert(root, root / "converted", engine="serial"), "is inside the input"),
         (lambda root, out: dlio.split(root, root, fractions=[0.9, 0.1]), "is or lies in the data set"),
         (lambda root, out: dlio.split(root, out, fractions=[0.9, 0.2]), "at most 1 together"),
         (lambda root, out: dlio.split(root, out, fractions=[0.5, "a"]), "expected a list of numbers"),

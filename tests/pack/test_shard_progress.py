@@ -1,4 +1,4 @@
-"""What a run tells of shards that are not finished, and that nothing of it is left."""
+"""The progress within unfinished shards; its table is removed."""
 
 from __future__ import annotations
 

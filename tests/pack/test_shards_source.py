@@ -1,4 +1,4 @@
-"""Shards of other tools as a source: the samples that `dlio index` adopts, copied; and the word to those who err."""
+"""Shards of other tools as a source: the samples that `dlio index` adopts, copied; and errors of wrong use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that hangs, and what a pack asks of a slow one: endable, bounded memory, each request once."""
+"""A server that hangs, and packing from a slow one: it can be ended, in bounded memory, with each request once."""
 
 from __future__ import annotations
 

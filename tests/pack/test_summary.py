@@ -1,4 +1,4 @@
-"""What `info` tells: sizes of samples and shards, classes, without reading an image."""
+"""The figures of `info`: sizes of samples and shards, classes, without reading an image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packing to a bucket: an S3-compatible server is a process of its own."""
+"""Packing to a bucket: an S3-compatible server is its own process."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_what_is_there_is_not_replaced(s3: Any, photos: Path) -> None:
 
 def test_the_input_is_not_written_to(s3: Any) -> None:
     s3.pipe_file("bucket/sets/a/1.png", b"")
-    with pytest.raises(UsageError, match="lies in the input"):
+    with pytest.raises(UsageError, match="is inside the input"):
         dlio.pack("s3://bucket/sets", OUT, engine="serial")
 
 

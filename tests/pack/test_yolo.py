@@ -49,7 +49,7 @@ def test_splits_in_both_layouts_are_chosen(tmp_path):
             (tmp_path / "two" / split / place).symlink_to(tmp_path / "one" / place / split)
     (tmp_path / "two" / "data.yaml").write_text("names: [cat, dog]")
     for folder in ("one", "two/data.yaml"):
-        with pytest.raises(UsageError, match="holds the splits train, val: give one by --option split="):
+        with pytest.raises(UsageError, match="holds the splits train, val: give one with --option split="):
             open_source(tmp_path / folder).listing()
         [sample] = read_all(open_source(tmp_path / folder, split="val"))
         assert sample["labels"].tolist() == [1] and sample["boxes"].tolist() == [[0, 0, 40, 20]]
@@ -79,7 +79,7 @@ def test_boxes_of_a_turned_image_are_those_of_its_stored_pixels(orientation, tmp
         ("0 0.5 0.5 0.5 1.5", "from 0 to 1"),
         ("0 0.5 0.5 nan 0.5", "from 0 to 1"),
         ("cat 0.5 0.5 0.5 0.5", "invalid literal"),
-        ("2 0.5 0.5 0.5 0.5", r"class 2 is none of the 2 in data\.yaml"),
+        ("2 0.5 0.5 0.5 0.5", r"class 2 is not one of the 2 in data\.yaml"),
         ("0 0.5 0.5 0.5 0.5 0.9", "a class and 4 numbers, or a polygon"),
     ],
 )

@@ -61,5 +61,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_sessionfinish() -> None:
-    """Says what was replaced and used."""
+    """Prints what was replaced and used."""
     sys.stdout.write(f"used {' '.join(sorted(set(used)))}\n")

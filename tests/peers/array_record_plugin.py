@@ -64,5 +64,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_sessionfinish() -> None:
-    """Says how often dlio opened a file."""
+    """Prints how often dlio opened a file."""
     sys.stdout.write(f"\ndlio opened {len(opened)} files\n")

@@ -1,6 +1,7 @@
 """Runs of the DLIO benchmark in one process: for each line of JSON that is read, prints what was loaded, or the error.
 
-A line holds the words of the configuration and the environment variables. `DataLoader` is dlio's, and keeps each batch.
+A line holds the arguments of the configuration and the environment variables. `DataLoader` is dlio's, and keeps each
+batch.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def run(words: list[str]) -> Any:
 
 
 def main() -> None:
-    """Answers each case on a line of its own."""
+    """Answers each case on its own line."""
     DLIOMPI.get_instance().initialize()
     for case in json.loads(sys.argv[1]):
         for name in ("DLIO_DATASET", "DLIO_DECODE"):

@@ -1,6 +1,6 @@
-"""The peers' packages, in a folder of their own: their pins, and a package called `tests`, would disturb others.
+"""The peers' packages, in their own folder: their pins, and a package called `tests`, would disturb others.
 
-tools/setup.sh puts them there. Tests reach them in processes of their own only.
+tools/setup.sh puts them there. Tests reach them in their own processes only.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from dlio.loaders.dataset import PackedSamples
 from tests.helpers.images import image
 
 # isort: split
-from streaming import MDSWriter, StreamingDataset  # imports torchvision, and so comes behind it
+from streaming import MDSWriter, StreamingDataset  # imports torchvision, and so comes after it
 
 NUM_SAMPLES = 40
 COLUMNS = {

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.jobs
 
 array_record_module = pytest.importorskip("array_record.python.array_record_module")
 
-#: Those that open a file of their own writing with their own reader need nothing of dlio; all pass.
+#: Those that open their own file writing with their own reader need nothing of dlio; all pass.
 LEAST_PASSED, LEAST_OPENED = 14, 18
 DIGIT = Schema.of({"digit": "bytes"})
 

@@ -31,7 +31,7 @@ WORKLOAD = replace(
     seconds=0,
 )
 PLACES = {"data/train": NUM_FILES, "few/train": 5, "inside/train": NUM_FILES, "inside/valid": 4}
-#: What is changed in each case, after the words of the workload, and the environment; FOLDER stands for the test's own.
+#: The changes of each case, after the arguments of the workload, and the environment; FOLDER stands for the test's own.
 CASES: dict[str, tuple[list[str], dict[str, str]]] = {
     "shuffled": ([], {"DLIO_DATASET": "FOLDER/packed"}),
     "in order": (["reader.sample_shuffle=off"], {"DLIO_DATASET": "FOLDER/packed"}),

@@ -47,7 +47,7 @@ def leave(name: str, text: str) -> None:
 
 
 leave(f"{rank}.pid", str(os.getpid()))
-signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # Hydra's word that another process ended
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # Hydra's signal that another process ended
 together.FIRST_SECONDS, together.BEAT_SECONDS = 0.1, 0.05
 liveness.LOST_SECONDS = float(os.environ.get("LOST_SECONDS", "20"))
 meeting.LATE_SECONDS = float(os.environ.get("LATE_SECONDS", "60"))

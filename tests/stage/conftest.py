@@ -67,7 +67,7 @@ def cluster(tmp_path: Path) -> Cluster:
 
 @pytest.fixture(params=["mpi", "folder"])
 def any_cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Cluster:
-    """What nodes have to pass wherever they meet."""
+    """Tests that every kind of meeting of nodes must pass."""
     return Cluster(tmp_path, request.param)
 
 

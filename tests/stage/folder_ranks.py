@@ -15,7 +15,7 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-CLONE_NEWUTS = 0x04000000  # a host name of its own
+CLONE_NEWUTS = 0x04000000  # its own host name
 
 
 def run_rank(rank: int, node: int, arguments: list[str]) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Processes with host names of their own, which stand for nodes: they meet by MPI, or in a folder."""
+"""Processes with their own host names, which stand for nodes: they meet by MPI, or in a folder."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Calls verbs one after the other in one process, which strace watches: `metadata_verbs.py FOLDER`.
 
-FOLDER holds `shared/images`, class folders. Before each verb a file that does not exist is looked at, whose name is the
+FOLDER holds `shared/images`, class folders. Before each verb a missing file is statted, whose name is the
 verb's, so that the calls can be told apart.
 """
 

@@ -88,7 +88,7 @@ def test_files_on_slow_storage_are_read_side_by_side(found, monkeypatch):
     source, shard = source_of(found.root), found.shards[0]
     source.read_range(shard.files[0], 0, memoryview(bytearray(shard.files[0].num_bytes)))
     source.close()
-    assert most == shard.num_samples - 1  # the first one showed that it is slow
+    assert most == shard.num_samples - 4  # the first ones showed that all are slow
 
 
 def test_a_changed_file_ends_the_copy_and_is_named(found, tmp_path):

@@ -1,4 +1,4 @@
-"""Broadcast to nodes that meet by real MPI, or in a folder: processes with host names of their own stand for them."""
+"""Broadcast to nodes that meet by real MPI, or in a folder: processes with their own host names stand for them."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_second_broadcast_reads_only_for_new_nodes(dataset: Manifest, cluster:
 def test_nodes_that_have_all_wait_for_one_that_comes_late(
     dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its part is left to it, and it gets the rest from them."""
+    """It still reads its own part, and gets the rest from the others."""
     cluster = Cluster(tmp_path, "folder")
     cluster.run(dataset.root, 2)
     reports = cluster.run(dataset.root, 3, fault="late")
@@ -194,7 +194,7 @@ def check_others(cluster: Cluster, reports: dict[str, Any], source: Manifest, lo
 def test_others_go_on_without_a_lost_node_and_name_it(
     tmp_path: Path, any_cluster: Cluster, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    """Stopped rather than killed: like a node without power it says nothing, not even that it ends."""
+    """Stopped rather than killed: like a node without power it sends nothing, not even at its end."""
     source = write_dataset(tmp_path / "many", [2 * MiB] * 24)
     monkeypatch.setenv("LOST_SECONDS", "3")
     running = any_cluster.start(source.root, 3, fault=moment, options=("-disable-auto-cleanup",))
@@ -234,7 +234,7 @@ def test_a_node_that_dies_does_not_stop_the_others(tmp_path: Path, monkeypatch: 
 def test_nobody_waits_for_ever_for_a_node_that_is_silent_while_mpi_starts_and_ends(
     dataset: Manifest, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    """Before all have agreed, before MPI_Finalize, which would wait for ever, and after it."""
+    """Before all have agreed, before MPI_Finalize, which would wait forever, and after it."""
     monkeypatch.setenv("LOST_SECONDS", "2")
     monkeypatch.setenv("ARRIVAL_SECONDS", "3")
     monkeypatch.setenv("LATE_SECONDS", "4")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlio.dataset.manifest import File, Manifest, Shard
+from dlio.dataset.schema import Schema
 from dlio.errors import StorageError
+from dlio.stage import simulate
 from dlio.stage.choose.auto import choose
 from dlio.stage.planning.cost import Machine, Volume, live_cost, pays_after_epochs
 from dlio.stage.planning.placement import BLOCK_BYTES
@@ -27,6 +31,15 @@ def test_imagenet_on_448_nodes() -> None:
     assert seconds("replicate", 42 * GB) == pytest.approx(3763, rel=0.001)
     assert seconds("broadcast", 42 * GB) == pytest.approx(21, rel=0.02)
     assert seconds("partition", 42 * GB) == pytest.approx(8.4, rel=0.001)
+
+
+@pytest.mark.parametrize("num_shards", [1, 3, 64])
+def test_a_node_that_reads_a_large_shard_sends_it_to_all_others(num_shards: int) -> None:
+    machine = Machine(100, 1 << 40)
+    files = [File(f"shard-{number}", 50 * GB // num_shards, "") for number in range(num_shards)]
+    dataset = Manifest("raw", Schema.of({}), tuple(Shard(file.name, 1, (file,)) for file in files), {}, Path("/shared"))
+    expected = simulate(dataset, machine, "broadcast").seconds
+    assert cost_of("broadcast", Volume.of(dataset), machine).seconds == pytest.approx(expected, rel=0.02)
 
 
 def test_no_measured_staging_is_faster_than_the_model() -> None:
@@ -68,7 +81,7 @@ def test_parts_get_as_many_copies_as_fit() -> None:
 def test_the_epochs_planned_decide_between_the_whole_and_parts() -> None:
     machine = Machine(448, 100 * GB, source=5e9)
     assert choose(Volume(42 * GB, 1, GB), machine, epochs=90).strategy == "broadcast"
-    assert "it pays after 2.5 epochs" in choose(Volume(42 * GB, 1, GB), machine, epochs=90).why
+    assert "it pays after 5.4 epochs" in choose(Volume(42 * GB, 1, GB), machine, epochs=90).why
     assert choose(Volume(42 * GB, 1, GB), machine, epochs=2).strategy == "partition"
     assert "one copy in parts pays within 2 epochs" in choose(Volume(42 * GB, 1, GB), machine, epochs=2).why
     apart = replace(machine, can_exchange=False)

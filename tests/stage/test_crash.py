@@ -1,4 +1,4 @@
-"""Killed at any moment, by whatever means: nothing wrong bears a final name, and the next run goes on from there."""
+"""Killed at any moment, by any means: no wrong file has its final name, and the next run continues."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_a_loader_reads_the_source_instead_and_warns(
     with flipped(copy / NAME, 8 * 40 + 1):
         assert opened(dataset.root)[0].root == dataset.root
         assert f"a staged copy is ignored: {copy / NAME}, line 1: " in caplog.text
-        with pytest.raises(ManifestError, match="dlio verify --repair mends a staged copy"):
+        with pytest.raises(ManifestError, match="dlio verify --repair repairs a staged copy"):
             opened(copy)
         with pytest.raises(ManifestError):
             manifest_at_rest(folder_of(staged))

@@ -159,7 +159,7 @@ def _children_that_run(script: str) -> list[int]:
 
 
 def test_a_removal_that_is_cut_off_is_named_and_ended_later(dest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bob has millions of files; here each of his takes for ever."""
+    """Bob has millions of files; here each of his takes forever."""
     copy, unlink = given(dest, BOB, "a"), os.unlink
 
     def slow(name: str, **options: int) -> None:
@@ -218,7 +218,7 @@ def test_copies_removed_during_a_scrub_hide_no_others(dest: Path, dataset: Manif
 
 
 def test_root_without_the_right_to_see_progress_has_a_deadline(dest: Path, dataset: Manifest) -> None:
-    """Such is root in a container: the kernel does not show it what another user's process reads."""
+    """As root in a container: the kernel hides which files another user's process reads."""
     assert as_user(BOB, lambda: dlio.stage(dataset, dest)) == 0
 
     def child() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import dlio
+from dlio.cli import main
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError, UsageError
 from dlio.stage.choose.decide import decide, machine_of
@@ -89,6 +90,15 @@ def test_a_dry_run_says_everything_and_writes_nothing(dataset: Manifest, tmp_pat
     assert " at /" in seen["file_system"]
     assert not (tmp_path / "local").exists()
     json.dumps(seen, allow_nan=False)
+
+
+def test_a_dry_run_of_any_file_speaks_of_no_epochs(
+    dataset: Manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "weights").write_bytes(b"1")
+    for path, expected in ((tmp_path / "weights", False), (dataset.root, True)):
+        assert main(["stage", str(path), str(tmp_path / "local"), "--dry-run"]) == 0
+        assert ("epochs" in capsys.readouterr().out) == expected
 
 
 def test_a_dry_run_refuses_what_stage_would_refuse(

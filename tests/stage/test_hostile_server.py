@@ -67,7 +67,7 @@ class Request(http.server.BaseHTTPRequestHandler):
             self.server.sent += self.wfile.write(CHUNK)
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 class Server(http.server.ThreadingHTTPServer):

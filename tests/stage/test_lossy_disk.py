@@ -1,4 +1,4 @@
-"""A disk that loses or tears what it has acknowledged, or whose fsync fails: stage and pack say so, or mend it."""
+"""A disk that loses or tears what it has acknowledged, or whose fsync fails: stage and pack report it, or repair it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The facts that decide whether a copy is used, taken over or removed, one by one."""
+"""The facts that decide whether a copy is used, continued or removed, one by one."""
 
 from __future__ import annotations
 

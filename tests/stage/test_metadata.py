@@ -1,4 +1,4 @@
-"""How many files each verb opens, looks at and lists on the shared file system, counted by strace and planned."""
+"""How many files each verb opens, stats and lists on the shared file system, counted by strace and planned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The node cache: what is not in use may go, oldest first, and a data set is found where it lies."""
+"""The node cache: copies that are not in use may be removed, oldest first, and a data set is found where it is."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_only_what_bears_our_marker_is_ever_removed(dataset: Manifest, tmp_path:
 
 
 def test_an_interrupted_removal_is_finished_or_undone(dataset: Manifest, tmp_path: Path) -> None:
-    """Another process's `clean` comes while the fate of a copy is open, or finds what a killed one left."""
+    """Another process's `clean` comes while another decides about a copy, or finds the leftovers of a killed one."""
     staged = dlio.stage(dataset, tmp_path / "local")
     cache = staged.root.parent
     staged.root.rename(cache / f".leaving-0123456789abcdef-{staged.root.name}")

@@ -1,4 +1,4 @@
-"""Who owns a shard, and who keeps it: the same for all nodes, and little changes when nodes come and go."""
+"""Which node owns a shard, and which keeps it: the same for all nodes, with few changes when nodes start or end."""
 
 from __future__ import annotations
 

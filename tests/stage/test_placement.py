@@ -1,4 +1,4 @@
-"""Placement: every shard on as many nodes as asked, and the nodes alike."""
+"""Placement: every shard on the requested number of nodes, evenly."""
 
 from __future__ import annotations
 

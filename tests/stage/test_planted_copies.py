@@ -78,7 +78,7 @@ def test_entries_planted_between_check_and_use_are_gone_round(
         plant(folder, thesis, dataset)
 
     monkeypatch.setattr(lease, "take", planting)
-    if plant is claims_link:  # no other user's folder, so that root is to look at it
+    if plant is claims_link:  # no other user's folder, so that root must check it
         with pytest.raises(StorageError):
             dlio.stage(dataset, dest)
     staged = dlio.stage(dataset, dest)

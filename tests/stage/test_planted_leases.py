@@ -28,7 +28,7 @@ pytestmark = [
 
 
 def junk(folder: Path, copy: str) -> None:
-    """Fills a folder of leases with all that is none."""
+    """Fills a folder of leases with entries that are not leases."""
     here = Owner.current()
     holder = {"node": here.node, "namespace": here.namespace, "pid": 1, "started": 1}
     records: list[object] = [
@@ -83,7 +83,7 @@ def test_clean_reports_once_files_that_are_not_leases(
 
 
 def test_a_lease_naming_another_users_process_ends_after_a_week(dest: Path, dataset: Manifest) -> None:
-    """Else whoever names process 1 keeps the copy for ever."""
+    """Else a lease that names process 1 keeps the copy forever."""
     staged = dlio.stage(dataset, dest)
     clean(dest, keep=True)
     first = Owner.current()

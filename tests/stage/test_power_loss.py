@@ -1,4 +1,4 @@
-"""Power is lost: a file system on a loop device is shut down by ioctl, without writing what is not synced."""
+"""A loss of power: an ioctl shuts down a file system on a loop device, without writing unsynced data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def nothing_is_synced() -> None:
 class Disk:
     """A small disk whose power can be cut.
 
-    Each time it is plugged in it is a copy of its image on a device of its own: a process with a mount namespace of its
+    Each time it is plugged in it is a copy of its image on its own device: a process with a mount namespace of its
     own, such as a node of another test's cluster, may still hold the last mount, and with it the file system cut off.
     """
 
@@ -60,7 +60,7 @@ class Disk:
             os.close(descriptor)
 
     def unplug(self) -> None:
-        """Unmounts it; its device goes with the last who holds it."""
+        """Unmounts it; its device is removed with its last user."""
         subprocess.run(["umount", self.mounted], check=True, capture_output=True)
         subprocess.run(["losetup", "--detach", self.device], check=True)
 
@@ -91,7 +91,7 @@ def test_what_stage_returned_survives_a_power_loss(disk: Disk, dataset: Manifest
 
 
 def test_power_lost_before_a_files_first_byte(disk: Disk, dataset: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a file system answers to a mere look at a name is an error like any other."""
+    """An error of a stat is handled like any other."""
     read_range = MountedFolder.read_range
 
     def cut_and_read(self: MountedFolder, file: File, offset: int, target: memoryview) -> None:

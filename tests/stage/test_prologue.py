@@ -1,4 +1,4 @@
-"""Prologues of schedulers that are not here, in the environments that their manuals describe."""
+"""Prologues of schedulers that are not installed, in the environments that their manuals describe."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_prolog_returns_at_once_and_an_epilog_stops_staging(dataset: Manifest,
     (site / "dlio.conf").write_text(f"DLIO={site / 'slow'}\n")
     request(tmp_path / "work", dataset, tmp_path / "local")
     environ = slurm(site, tmp_path / "work")
-    run_hook(tmp_path / "work", site / "slurm-prolog", **environ)  # while its stager goes on
+    run_hook(tmp_path / "work", site / "slurm-prolog", **environ)  # while its stager continues
     while not (site / "pid").exists() or not (site / "pid").read_text():
         time.sleep(0.01)
     stager = Path("/proc") / (site / "pid").read_text().strip()
@@ -108,7 +108,7 @@ def test_a_prolog_returns_at_once_and_an_epilog_stops_staging(dataset: Manifest,
 
 @pytest.mark.parametrize("hook", ["slurm-prolog", "slurm-prolog --background", "pbs-prologue", "flux-prolog"])
 def test_a_stager_has_nothing_of_roots_open(dataset: Manifest, site: Path, tmp_path: Path, hook: str) -> None:
-    """But a pipe to root's log, however much is open in the hook."""
+    """Except for a pipe to root's log, however many files are open in the hook."""
     (site / "stager").write_text(
         '#!/bin/bash\n[ "$1" = stage ] || exit 0\nstat -L -c "%F %n" /proc/$$/fd/[0-9] /proc/$$/fd/[0-9][0-9] '
         '>"${0%/*}/open.part" 2>&1\necho "logged" >&2\nmv "${0%/*}/open.part" "${0%/*}/open"\n'
@@ -147,7 +147,7 @@ def _status(descriptor: int) -> os.stat_result | None:
 
 
 def test_root_becomes_the_jobs_user_in_a_prolog_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who has nothing of root's open then, nor of whoever started root's process."""
+    """That process has no open file of root's, and none of the process that started root's."""
     monkeypatch.setenv("SLURM_JOB_UID", "2001")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("OF_ROOT", "secret")

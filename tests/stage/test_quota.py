@@ -1,4 +1,4 @@
-"""Quotas: free space is shown that nobody may use, so only the write that exceeds the quota finds out."""
+"""Quotas: the system shows free space that the user may not use, so only a write that exceeds the quota fails."""
 
 from __future__ import annotations
 

@@ -118,6 +118,24 @@ def test_a_file_that_changes_while_it_is_copied_gets_no_name(put: Put, tmp_path:
     assert dlio.stage(url, tmp_path / "local").path.read_bytes() == bytes(reversed(CONTENT))
 
 
+def test_a_change_just_before_a_read_is_noticed_where_reads_tell_no_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = fsspec.filesystem("memory")
+    memory.pipe_file("/changing/weights", b"1" * 1000)
+    plain = type(memory).cat_file
+
+    def changed_first(self: Any, path: str, **span: Any) -> bytes:
+        memory.pipe_file("/changing/weights", b"2" * 1000)
+        read: bytes = plain(self, path, **span)
+        return read
+
+    monkeypatch.setattr(type(memory), "cat_file", changed_first)
+    with pytest.raises(StorageError, match="it has changed from the version"):
+        dlio.stage("memory://changing/weights", tmp_path / "local")
+    memory.rm("/changing", recursive=True)
+
+
 def test_a_time_is_kept_and_tells_a_newer_file(web: WebServer, tmp_path: Path) -> None:
     (web.folder / "weights").write_bytes(b"1")
     staged = dlio.stage(f"{web.url}/weights", tmp_path / "local")
@@ -144,6 +162,9 @@ def test_what_cannot_be_staged_is_named(web: WebServer, tmp_path: Path) -> None:
     for name in ("a%2Fenv", "%0A", "."):
         with pytest.raises((UsageError, ManifestError)):
             dlio.stage(f"{web.url}/{name}", where)
+    with pytest.raises(UsageError, match=r"/env is given with \? or #\. A signed URL expires") as error:
+        dlio.stage(f"{web.url}/env?signature=secret", where)
+    assert "secret" not in str(error.value)
     web.headers["Content-Encoding"] = "gzip"
     with pytest.raises(StorageError, match="sends it as gzip"):
         dlio.stage(f"{web.url}/env", where)

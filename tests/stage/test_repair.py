@@ -1,4 +1,4 @@
-"""`repair` copies damaged files of a staged copy again from its source, or leaves them as they are."""
+"""`repair` copies damaged files of a staged copy again from its source, or leaves them unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `dlio stage` tells while it works and afterwards."""
+"""What `dlio stage` prints while it runs and afterwards."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tests.helpers.staging import node
 
 @pytest.fixture
 def logged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has progress written as into a log file, a line at every step."""
+    """Writes progress as into a log file, a line at every step."""
     monkeypatch.setattr(progress_module, "LOG_SECONDS", 0.0)
     monkeypatch.setattr(sys, "stderr", io.StringIO())
 
 
 def told(rank: int, staged: int) -> Peer:
-    """Returns what a node tells that lacked 100 bytes."""
+    """Returns the report of a node that lacked 100 bytes."""
     return Peer(rank, ("", 0), Owner(f"node{rank}/boot", "pid:[1]", 1, 1), False, 900 + staged, 1000, had=900)
 
 
@@ -39,7 +39,7 @@ def test_the_progress_of_all_nodes_names_the_slowest(caplog: pytest.LogCaptureFi
     with Progress("stage", unit="bytes", quiet=False) as progress:
         shown = _Shown(progress, node(0, 2))
         shown.everywhere([told(0, 0), told(1, 0)])
-        shown.here(7)  # is among what the nodes tell
+        shown.here(7)  # is in the nodes' reports
         shown.everywhere([told(0, 60), told(1, 10)])
     assert len(caplog.messages) == 2
     assert re.match(r"stage: 70\.0 of 200B, 2 nodes, slowest node1 with 90 B left, .* left$", caplog.messages[1])

@@ -1,4 +1,4 @@
-"""Users who stage to one DEST at the same moment: each gets a copy, and none an error."""
+"""Users who stage to one DEST at the same moment: each gets a copy, without an error."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [
 
 
 class Pause:
-    """A point in a process at which another user's whole run takes place."""
+    """A point in a process where another user's whole run takes place."""
 
     def __init__(self) -> None:
         self._reached, self._go_on = os.pipe(), os.pipe()

@@ -1,4 +1,4 @@
-"""`verify --staged`: all complete copies of a node are looked through, and nothing makes them look used."""
+"""`verify --staged`: all complete copies of a node are checked, and do not count as used."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_reading_stays_below_the_rate(large_dataset: Manifest, tmp_path: Path, m
 
 
 def command(*words: object) -> subprocess.CompletedProcess[str]:
-    """Runs `dlio verify --staged` in a process of its own, whose priority falls."""
+    """Runs `dlio verify --staged` in its own process, whose priority falls."""
     script = "import sys\nfrom dlio import cli\nsys.exit(cli.main(['verify', '--staged', *sys.argv[1:]]))"
     return subprocess.run([sys.executable, "-c", script, *map(str, words)], capture_output=True, text=True)
 

@@ -1,4 +1,4 @@
-"""The simulator: the cost model's times where all is even, fair shares; stragglers, failures and queues."""
+"""The simulator: the cost model's times for even loads, fair shares; stragglers, failures and queues."""
 
 from __future__ import annotations
 

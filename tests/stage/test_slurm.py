@@ -1,4 +1,4 @@
-"""Staging in a real SLURM cluster of three nodes with networks and SSDs of their own: job script, Prolog, Epilog."""
+"""Staging in a real SLURM cluster of three nodes with networks and their own SSDs: job script, Prolog, Epilog."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_torchrun_trains_while_the_agents_that_the_prolog_started_stage(
     check_epochs(output)
     states = [json.loads(line)["copies"] for line in output.splitlines() if line.startswith('{"copies')]
     assert sorted(copy["node"] for (copy,) in states) == [0, 1, 2]
-    num_bytes = Manifest.load(packed).num_bytes  # an agent that a busy machine holds up for seconds is taken for lost
+    num_bytes = Manifest.load(packed).num_bytes  # an agent that a busy machine delays for seconds counts as lost
     assert num_bytes <= sum(copy["source_bytes"] for (copy,) in states) < 3 * num_bytes
     cluster.wait_until_empty()
     assert (start.folder / "hooks" / "log").read_text() == ""  # type: ignore[attr-defined]

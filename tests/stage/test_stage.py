@@ -1,4 +1,4 @@
-"""Staging as a user sees it: what lies there afterwards, and what is said when it cannot be."""
+"""Staging as a user sees it: the resulting files, and the errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file server whose clients see old sizes, times and contents for a while: what they stage is no mixture."""
+"""A file server whose clients see old sizes, times and contents for a while: a copy is never a mixture."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_stale_view_of_a_data_set_is_staged_whole_or_refused(
 
 
 def test_stages_to_one_folder_end_though_each_sees_the_other_late(tmp_path: Path) -> None:
-    """As two nodes with attribute caches of their own, so that claims and leases are seen seconds late."""
+    """As two nodes with their own attribute caches, so that claims and leases are seen seconds late."""
     source = write_dataset(tmp_path / "source", [MiB] * 6)
     (tmp_path / "shared").mkdir()
 

@@ -65,7 +65,7 @@ from dlio.stage.planning.placement import partitioned
 
 @pytest.fixture
 def relay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The dotted path of a strategy in a package of its own; `relaying.thirds` keeps a third."""
+    """The dotted path of a strategy in its own package; `relaying.thirds` keeps a third."""
     package = tmp_path / "modules" / "relaying"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()

@@ -1,4 +1,4 @@
-"""What has its final name outlives a loss of power: content is synced first, names before the manifest."""
+"""A file with its final name survives a loss of power: content is synced first, names before the manifest."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def test_more_files_than_a_list_may_have_are_refused(
 
 
 def test_a_data_set_stays_one(tmp_path: Path) -> None:
-    """Loaders never list a folder of images that somebody takes for a data set, and a killed pack is no folder."""
+    """Loaders never list a folder of images given as a data set, and a killed pack is not staged as a folder."""
     (photos := tmp_path / "photos").mkdir()
     with pytest.raises(ManifestError, match="does not exist"):
         dlio.resolve(photos)

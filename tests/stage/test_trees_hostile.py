@@ -1,4 +1,4 @@
-"""Files and folders that are staged as they are: hostile lists of them, and names that mislead."""
+"""Files and folders that are staged as they are: hostile lists, and misleading names."""
 
 from __future__ import annotations
 

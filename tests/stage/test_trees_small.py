@@ -1,4 +1,4 @@
-"""Small files of a folder that is staged come in groups, which are synced at once, and read again by who goes on."""
+"""Small files of a folder are staged in groups, synced together, and read again by a process that continues."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_groups_are_bounded_and_hold_each_file_once(sizes: list[int]) -> None:
 
 
 def test_a_late_process_never_writes_into_a_file_that_is_there(tmp_path: Path) -> None:
-    """It was taken for lost, and another one has published the copy: its readers see a whole file at each moment."""
+    """It counted as lost, and another one has published the copy: its readers see a whole file at each moment."""
     (tmp_path / "env").mkdir()
     (here := tmp_path / "env" / "x").write_bytes(b"whole")
     with here.open("rb") as reader:

@@ -40,7 +40,7 @@ def test_three_nodes_read_each_byte_once_and_agree(
 
 
 def _plain(names: Sequence[str]) -> str:
-    """Returns the last name that JSON holds as it is."""
+    """Returns the last name that JSON holds without escapes."""
     return [name for name in names if re.fullmatch(r"env/[a-z/]+[-.\w]*", name)][-1]
 
 
@@ -72,7 +72,7 @@ def test_a_node_with_other_bytes_than_were_read_says_so(tmp_path: Path, kind: st
 
 
 def test_what_an_earlier_run_received_is_compared_with_the_source(tmp_path: Path) -> None:
-    """Its nodes are not there any more to tell what they read."""
+    """Its nodes have ended and cannot report what they read."""
     tree = make_tree(tmp_path / "shared" / "env", small=600)
     cluster, source = Cluster(tmp_path, "folder"), anything(tree).manifest
     cluster.run(tree, 2)

@@ -1,4 +1,4 @@
-"""What verify finds in a file or folder that was staged as it is, and what is said of paths that are none."""
+"""What verify finds in a file or folder that was staged as it is, and what it says of paths that are not copies."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_changed_time_is_damage_that_is_mended(
     os.utime(path, (second, second))
     expected = datetime.fromtimestamp(int((tree / "small-001").stat().st_mtime), UTC)
     line = f"dlio: damaged: {path}: was changed at 2001-02-03 04:05:06 UTC, expected {expected:%F %T} UTC"
-    hint = "dlio: to copy what is damaged again from its source: dlio verify"
+    hint = "dlio: to copy the damaged files again from their source: dlio verify"
     assert main(["verify", str(staged.path)]) == 1
     assert capsys.readouterr().err.splitlines() == [line, f"{hint} {staged.path} --repair"]
     assert main(["verify", "--staged", str(tmp_path / "local")]) == 1
@@ -73,7 +73,7 @@ def test_a_folder_with_a_manifest_of_another_program_is_staged(tree: Path, tmp_p
     assert snapshot(staged.path) == snapshot(tree)
     assert Manifest.load(staged.path) == staged and dlio.verify(staged) == []
     assert dlio.stage(tree / "x", tmp_path / "local").path.read_bytes() == (tree / "x").read_bytes()
-    with pytest.raises(ManifestError, match=f"{NAME} is of another program; give the folder that dlio pack"):
+    with pytest.raises(ManifestError, match=f"{NAME} was not written by dlio; give the folder that dlio pack"):
         Manifest.load(tree)
     (tree / NAME).write_text('{"dlio": 1, "format"')
     with pytest.raises(ManifestError, match="line 1"):
@@ -120,7 +120,7 @@ def test_bytes_of_another_node_are_noted_before_they_are_written(tmp_path: Path)
     for name in ("x", "y"):
         first.begins(name)
     first.receives("x")
-    later = Learned(tmp_path)  # of the process that goes on after a kill
+    later = Learned(tmp_path)  # of the process that continues after a kill
     assert (later.is_as_read("x"), later.is_as_read("y"), later.is_as_read("z")) == (False, True, False)
     later.begins("x")
     assert Learned(tmp_path).is_as_read("x")

@@ -1,4 +1,4 @@
-"""Another user mounts file systems over the places of copies: in a namespace of their own, or by fusermount3."""
+"""Another user mounts file systems over the places of copies: in their own namespace, or by fusermount3."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def as_bob() -> None:
 
 @contextmanager
 def silent_mount(place: Path, *options: str) -> Iterator[None]:
-    """Mounts what fusermount3 mounts for Bob at a folder of his; no process ever answers for it."""
+    """Mounts as fusermount3 does for Bob, at a folder of his; no process ever answers."""
     place.mkdir(parents=True)
     given_to_bob(place)
     try:
@@ -48,7 +48,7 @@ def silent_mount(place: Path, *options: str) -> Iterator[None]:
             pytest.skip("FUSE cannot be mounted here")
         yield
     finally:
-        os.close(device)  # who waits for an answer gets an error
+        os.close(device)  # a process that waits for an answer gets an error
         subprocess.run(["umount", "-l", place], check=False)
 
 

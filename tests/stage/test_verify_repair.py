@@ -1,4 +1,4 @@
-"""`verify --repair` copies damaged files of a staged copy again from its source, or leaves them as they are."""
+"""`verify --repair` copies damaged files of a staged copy again from its source, or leaves them unchanged."""
 
 from __future__ import annotations
 
@@ -194,14 +194,14 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         return None
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 MEND = "import sys\nfrom dlio import cli\nsys.exit(cli.main(['verify', *sys.argv[1:], '--repair']))"
 
 
 def test_a_copy_is_repaired_from_a_url_and_failures_named(packed: Manifest, tmp_path: Path) -> None:
-    """In a process of its own, since fsspec keeps a thread."""
+    """In its own process, since fsspec keeps a thread."""
     pytest.importorskip("fsspec")
     pytest.importorskip("aiohttp")
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(packed.root)))

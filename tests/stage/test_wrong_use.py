@@ -1,4 +1,4 @@
-"""Staging and plans that are given what cannot be: the error names it and says what is expected."""
+"""Staging and plans with wrong arguments: the error names the argument and what is expected."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dlio.stage.planning.cost import Machine
 WRONG: dict[str, tuple[Callable[[Manifest, Path], object], str]] = {
     "a URL": (lambda source, _: dlio.stage(source, "s3://bucket/x"), "s3://bucket/x is a URL: give a path"),
     "a rate": (lambda source, _: dlio.plan(source, nodes=2, network_rate=0), "network_rate=0: expected bytes"),
-    "no nodes": (lambda source, _: dlio.plan(source, nodes=0), "nodes=0: expected a whole number from 1"),
+    "no nodes": (lambda source, _: dlio.plan(source, nodes=0), "nodes=0: expected a whole number >= 1"),
     "a timeline alone": (
         lambda source, folder: dlio.plan(source, nodes=2, timeline=folder / "t.svg"),
         "a timeline shows a simulation: simulate, too",

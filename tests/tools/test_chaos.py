@@ -1,4 +1,4 @@
-"""The chaos suite: a minute of it holds, it ends when it is told to, and its oracle sees what it is there to see."""
+"""The chaos suite: a minute of it passes, it ends in time, and its oracle detects faults."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_a_terminated_run_leaves_no_process_and_no_folder(tmp_path: Path) -> Non
 
 
 def test_the_list_fits_the_code() -> None:
-    """A line that was changed takes its mutation along."""
+    """A changed line also changes its mutation."""
     from tools.mutants.mutation import load
 
     mutations = load()

@@ -1,4 +1,4 @@
-"""The list of phrases that stop a reader: each is found where people read, and nowhere else."""
+"""The list of phrases that readers stumble over: each is found in prose, and nowhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plays acts against dlio until the time is over: `python -m tools.chaos --seconds 3600 --seed 1 [--only NAME]`."""
+"""Runs fault scenarios ("acts") for a while: `python -m tools.chaos --seconds 3600 --seed 1 [--only NAME]`."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def report_left_out(lacks: Mapping[str, Sequence[str]]) -> None:
 
 
 def play_all(known: Mapping[str, ModuleType], seed: int, seconds: float, counts: Counter[tuple[str, str]]) -> None:
-    """Plays each act once, then acts by chance until the time is over."""
+    """Plays each act once, then random acts until the time is over."""
     deadline = time.monotonic() + seconds
     if "root" in {need for act in known.values() for need in act.NEEDS}:
         keep_mounts_private()
@@ -75,7 +75,7 @@ def play_all(known: Mapping[str, ModuleType], seed: int, seconds: float, counts:
 
 
 def order(names: Sequence[str], seed: int) -> Iterator[str]:
-    """Yields all names in an order by chance, then names by chance without end."""
+    """Yields all names in random order, then random names without end."""
     choose = random.Random(seed)
     yield from choose.sample(names, len(names))
     while names:
@@ -83,7 +83,7 @@ def order(names: Sequence[str], seed: int) -> Iterator[str]:
 
 
 def play(world: World, name: str, act: ModuleType, seed: int, counts: Counter[tuple[str, str]]) -> None:
-    """Plays one act and counts its outcome, before it says so: whoever reads that may interrupt at once."""
+    """Plays one act and counts its outcome before printing it: the reader of the output may interrupt at once."""
     started, outcome = time.monotonic(), "held"
     scene = Scene(world, world.folder / f"act-{seed}", random.Random(seed))
     try:

@@ -1,4 +1,4 @@
-"""A FUSE view of a folder whose reads are slow, and go wrong by chance while a file FAULT exists.
+"""A FUSE view of a folder whose reads are slow, and go wrong at random while a file FAULT exists.
 
 FAULT holds "fails" or "flips" and a chance between 0 and 1: a read answers EIO, or, if it is of a shard, with one bit
 flipped.
@@ -23,7 +23,7 @@ from dlio.dataset.manifest import NAME
 
 
 class FailingSource(SlowSource):
-    """Answers EIO, or a wrong bit, by chance; see the module."""
+    """Answers EIO, or a wrong bit, at random; see the module."""
 
     def __init__(self, options: argparse.Namespace, fault: Path, seed: int) -> None:
         super().__init__(options)

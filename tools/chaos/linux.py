@@ -1,4 +1,4 @@
-"""What the acts ask of Linux: private mounts, network namespaces, FUSE, and whether the machine has them."""
+"""What the acts need of Linux: private mounts, network namespaces, FUSE, and whether the machine has them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NEEDS: dict[str, Callable[[], bool]] = {
 
 
 def keep_mounts_private() -> None:
-    """Lets what this process and its children mount be seen by them alone, and end with them."""
+    """Makes the mounts of this process and its children visible to them only, until they end."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_CLONE_NEWNS) == 0:
         subprocess.run(["mount", "--make-rprivate", "/"], check=True)

@@ -1,4 +1,4 @@
-"""Nodes that are namespaces, each with a host name and a network of its own, joined by a bridge that is cut at will."""
+"""Nodes that are namespaces, each with a host name and its own network, joined by a bridge that is cut at will."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Network:
         return {"MASTER_ADDR": "10.77.0.1", "DLIO_INTERFACE": "eth0"} | place | nodes
 
     def lose(self, number: int, percent: int) -> None:
-        """Has a node lose so many of a hundred packets that come to it, by chance."""
+        """Makes a node lose this many of a hundred packets that come to it, at random."""
         chain = "add table inet chaos; add chain inet chaos in { type filter hook input priority 0; }"
         _inside(self._hosts[number], f"nft '{chain}; add rule inet chaos in numgen random mod 100 < {percent} drop'")
 

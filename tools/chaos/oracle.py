@@ -1,4 +1,4 @@
-"""What must hold: no wrong byte under a final name, nothing lost, nothing deleted that is not dlio's."""
+"""Invariants: no wrong byte under a final name, nothing lost, nothing deleted that is not dlio's."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _state(path: Path) -> tuple[object, ...]:
 
 
 def check_unchanged(before: Snapshot, after: Snapshot) -> None:
-    """Raises Violation where a sentinel or a source has gone or differs; entries that were added do not count."""
+    """Raises Violation if a sentinel or a source is missing or differs; entries that were added do not count."""
     lost = [path for path in before if path not in after]
     differing = [path for path in before if path in after and before[path] != after[path]]
     if lost or differing:
@@ -51,7 +51,7 @@ def check_unchanged(before: Snapshot, after: Snapshot) -> None:
 
 
 def check_end(process: Process) -> None:
-    """Raises Violation where a process ended with a traceback, a code that is not dlio's, or a signal nobody sent."""
+    """Raises Violation if a process ended with a traceback, a code that is not dlio's, or a signal nobody sent."""
     text = process.said()
     if _TRACEBACK in text and not _interrupted_outside_main(process, text):
         raise Violation(f"{process} ended by a traceback{process.tail()}")
@@ -60,13 +60,13 @@ def check_end(process: Process) -> None:
 
 
 def _interrupted_outside_main(process: Process, text: str) -> bool:
-    """Returns whether an interrupt came before the command line began, or after it ended, where Python answers it."""
+    """Returns whether an interrupt came before the command line began, or after it ended, so that Python handled it."""
     in_main = re.search(rf'"{re.escape(dlio.cli.__file__)}", line \d+, in main$', text, re.MULTILINE)
     return bool(process.sent) and "KeyboardInterrupt" in text and not in_main
 
 
 def check_code(process: Process, *codes: int) -> None:
-    """Raises Violation where a process that nobody killed ended with another code than these."""
+    """Raises Violation if a process that was not killed ended with another code than these."""
     if process.code not in codes:
         raise Violation(f"{process} should have ended with {codes}, not {process.code}{process.tail()}")
 
@@ -78,7 +78,7 @@ def copies(dest: Path, manifest: Manifest) -> Iterator[Path]:
 
 
 def check_copies(dest: Path, manifest: Manifest, distrusted: Iterable[int] = ()) -> None:
-    """Raises Violation where a file of a copy is wrong under its final name; users may spoil their own copies."""
+    """Raises Violation if a file of a copy is wrong under its final name; users may spoil their own copies."""
     for copy in copies(dest, manifest):
         way = (copy, copy.parent, copy.parent.parent)
         if not {path.lstat().st_uid for path in way} & set(distrusted):
@@ -86,7 +86,7 @@ def check_copies(dest: Path, manifest: Manifest, distrusted: Iterable[int] = ())
 
 
 def check_names(folder: Path, manifest: Manifest) -> None:
-    """Raises Violation where a file that has its final name is not what the manifest says; others may end it."""
+    """Raises Violation if a file that has its final name is not what the manifest says; others may end it."""
     digests = {file.name: file.digest for shard in manifest.shards for file in shard.files}
     whole = (folder / NAME).exists()
     here = Manifest.load(folder) if whole else manifest
@@ -107,7 +107,7 @@ def check_names(folder: Path, manifest: Manifest) -> None:
 
 
 def check_whole(folder: Path, manifest: Manifest) -> None:
-    """Raises Violation where a folder does not hold the whole data set."""
+    """Raises Violation if a folder does not hold the whole data set."""
     if not (folder / NAME).exists():
         raise Violation(f"{folder} should be a whole copy, and has no manifest: {[*map(str, folder.glob('*'))][:5]}")
     if Manifest.load(folder).content_id != manifest.content_id:
@@ -116,7 +116,7 @@ def check_whole(folder: Path, manifest: Manifest) -> None:
 
 
 def check_blocks(live: LiveFolder, manifest: Manifest) -> None:
-    """Raises Violation where a block of an unfinished file is marked as present, and is not as in the source."""
+    """Raises Violation if a block of an unfinished file is marked as present, and is not as in the source."""
     for file in files_of(manifest.shards):
         with suppress(FileNotFoundError, StorageError), live.unfinished(file).open("rb") as unfinished:
             missing = Blocks.open(live.blocks(file), file.num_bytes).missing(0, file.num_bytes)  # before the data
@@ -129,7 +129,7 @@ def check_blocks(live: LiveFolder, manifest: Manifest) -> None:
 
 
 def check_nothing_left(dest: Path, allowed: Iterable[Path]) -> None:
-    """Raises Violation where something lies at DEST that is not `allowed`, nor a folder of it."""
+    """Raises Violation if something lies at DEST that is not `allowed`, nor a folder of it."""
     known = {path for each in allowed for path in (each, *each.parents)}
     known |= {
         path for leased in dest.rglob(f"{LEASES}/.*") for path in (leased, *leased.parents)

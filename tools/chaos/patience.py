@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def until(holds: Callable[[], bool], seconds: float) -> bool:
-    """Returns whether something holds, at the latest after so many seconds."""
+    """Returns whether something holds, at the latest after this many seconds."""
     deadline = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""What a hostile user can leave where all may write: links, pipes, odd files and forged copies, by chance.
+"""What a hostile user can leave in a folder that all can write to: random links, pipes, odd files, forged copies.
 
 plant(dest, content_id, targets, seed)     as the hostile user; what is refused is not planted
 """
@@ -33,7 +33,7 @@ def plant(dest: Path, content_id: str, targets: Sequence[Path], seed: int) -> No
 
 
 def _place(choose: random.Random, dest: Path, content_id: str) -> Path:
-    """Returns a path that dlio may look at."""
+    """Returns a path that dlio may check."""
     cache = choose.choice((dest / "dlio", dest / "dlio", dest / f"dlio-u{os.geteuid()}" / "dlio"))
     copy = choose.choice((content_id, "zz", f".removed-0123456789abcdef-{content_id}", ".leaving-0123456789abcdef-zz"))
     inside = choose.choice(("s", "1", "1/s", "12", ".x", "9" * 30, ".tmp"))
@@ -67,7 +67,7 @@ def _forge(choose: random.Random, copy: Path) -> None:
 
 
 def _put(choose: random.Random, path: Path, target: Path) -> None:
-    """Puts something at a path, after removing what this user may remove there."""
+    """Creates something at a path, after removing what this user may remove there."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir() and not path.is_symlink():

@@ -1,4 +1,4 @@
-"""Processes that an act starts: each the first of a session of its own, with its output in a file, and a known end."""
+"""Processes that an act starts: each the first of its own session, with its output in a file, and a known end."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ import dlio.cli
 from dlio.errors import EXIT_INTERRUPTED
 from tools.chaos.violation import Violation
 
-MARK = "CHAOS_SCENE"  # in the environment of all processes of a scene, whatever sessions they make
+MARK = "CHAOS_SCENE"  # in the environment of all processes of a scene, in any session
 Command = Sequence[str] | Callable[[], object]
 DLIO = [sys.executable, "-m", "dlio"]
 # Frameworks start threads, which do not survive a fork.
 _LEFT_OUT = ("dlio.__main__", "dlio.loaders", "dlio.executors.")
 _PR_SET_PDEATHSIG = 1
-_HELD = (signal.SIGINT, signal.SIGTERM)  # until the new process is itself
+_HELD = (signal.SIGINT, signal.SIGTERM)  # until the new process runs its own code
 _POLL_SECONDS = 0.005
 _TAIL = 1500
 ENDS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
@@ -164,7 +164,7 @@ def _become(words: Command, descriptor: int, user: int, environ: Mapping[str, st
 
 
 def load_dlio() -> None:
-    """Imports what the forks may need, since another user may be unable to read this interpreter's modules."""
+    """Imports the modules that the forks may need: another user may be unable to read this interpreter's modules."""
     root = Path(dlio.__file__).parent
     for path in sorted(root.rglob("*.py")):
         name = ".".join(("dlio", *path.relative_to(root).with_suffix("").parts)).removesuffix(".__init__")

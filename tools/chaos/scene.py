@@ -18,20 +18,20 @@ from tools.chaos.violation import Violation
 from tools.chaos.world import World
 
 ALICE, BOB = 2001, 2002  # users without a name here; Bob is the hostile one
-#: Within this a process ends that nothing keeps: 30 s until a silent owner is presumed dead, and a loaded machine.
+#: Time within which an unblocked process ends: 30 s until a silent owner is presumed dead, and a loaded machine.
 LIMIT_SECONDS = 120.0
 _LINGER_SECONDS = 10.0
 
 
 class Scene:
-    """What an act is given; `finish` is the oracle.
+    """The environment of an act; `finish` is the oracle.
 
     Attributes:
         choose: the act's own random generator.
-        dest: where is staged to, of mode 1777.
+        dest: the destination of the stages, of mode 1777.
         sources: data sets that must not change.
         distrusted: users who may spoil what is theirs.
-        jobs: schedulers' jobs whose leases are ended before nothing may be left.
+        jobs: schedulers' jobs whose leases are ended before the check that nothing is left.
     """
 
     def __init__(self, world: World, folder: Path, choose: random.Random) -> None:
@@ -62,7 +62,7 @@ class Scene:
                     os.chown(path, user, user)
 
     def source(self, container: str | None = None) -> Manifest:
-        """Returns a packed data set, by default of a format by chance, that must not change in this act."""
+        """Returns a packed data set, by default of a random format, that must not change in this act."""
         manifest = self.world.packed(container or self.choose.choice(("tfrecord", "recordio", "webdataset")))
         if manifest not in self.sources:
             self.sources.append(manifest)
@@ -70,7 +70,7 @@ class Scene:
         return manifest
 
     def run(self, words: Sequence[str], user: int = 0, **environ: str) -> Process:
-        """Returns the process of a command that has to end as dlio does."""
+        """Returns the process of a command that must end as dlio does."""
         self.processes.append(self.serve(words, user, **environ))
         return self.processes[-1]
 
@@ -97,7 +97,7 @@ class Scene:
         return self.dlio("clean", self.dest, *options, **how)
 
     def wait(self, *processes: Process, limit: float = LIMIT_SECONDS) -> None:
-        """Waits for processes, and looks at how they ended.
+        """Waits for processes, and checks how they ended.
 
         Raises:
             Violation: one did not end in time, or not as dlio ends.
@@ -107,13 +107,13 @@ class Scene:
             oracle.check_end(process)
 
     def do(self, process: Process, *codes: int) -> Process:
-        """Waits for a process that has to end with one of these codes, by default 0."""
+        """Waits for a process that must end with one of these codes, by default 0."""
         self.wait(process)
         oracle.check_code(process, *(codes or (0,)))
         return process
 
     def staged(self, process: Process, manifest: Manifest) -> None:
-        """Looks at the folder that a stage has named, if it says that all is well.
+        """Checks the folder that a stage has named, if the stage succeeded.
 
         Raises:
             Violation: it does not hold the whole data set.
@@ -122,7 +122,7 @@ class Scene:
             oracle.check_whole(Path(process.said().splitlines()[-1]), manifest)
 
     def check(self) -> None:
-        """Looks at what must hold at any time.
+        """Checks what must hold at any time.
 
         Raises:
             Violation: it does not.
@@ -135,7 +135,7 @@ class Scene:
         return (*self.sentinels, self.world.photos, *(manifest.root for manifest in self.sources))
 
     def finish(self) -> None:
-        """Looks at what must hold at the end: all have ended, and clean finds what they left.
+        """Checks what must hold at the end: all have ended, and clean finds what they left.
 
         Raises:
             Violation: it does not.
@@ -151,7 +151,7 @@ class Scene:
         oracle.check_nothing_left(self.dest, [*planted, *of_others])
 
     def _check_nobody_left(self) -> None:
-        """Raises Violation where a worker outlives its command."""
+        """Raises Violation if a worker outlives its command."""
         ours = {process.pid for process in self.processes}
         served = {process.pid for process in self._started} - ours
 

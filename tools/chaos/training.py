@@ -1,4 +1,4 @@
-"""A job whose nodes train while they stage: the agent of each node fills its copy, and a rank reads what comes."""
+"""A job whose nodes train while they stage: the agent of each node fills its copy, and a rank reads the samples."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _JOB = "live"
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of the job: the folder of its copy, and what its processes know of the job."""
+    """A node of the job: the folder of its copy, and its processes' environment."""
 
     dest: Path
     environ: dict[str, str]
@@ -50,7 +50,7 @@ class Node:
 
 
 def nodes_of(scene: Scene, size: int) -> list[Node]:
-    """Returns the nodes of a job, each with a folder of its own; the first has the scene's."""
+    """Returns the nodes of a job, each with its own folder; the first has the scene's."""
     meet = scene.folder / "meet"
     meet.mkdir(mode=0o700)
     scene.jobs.add(_JOB)
@@ -79,7 +79,7 @@ def start_rank(scene: Scene, node: Node) -> Process:
 
 
 def end(scene: Scene, nodes: Sequence[Node], source: Manifest) -> None:
-    """Ends the agents, and looks at what they leave.
+    """Ends the agents, and checks what they leave.
 
     Raises:
         Violation: a file is wrong under its final name, or `clean` leaves something.

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class Violation(Exception):  # noqa: N818  not an error of this tool
-    """Something does not hold that must; says what was expected and what was found."""
+    """An invariant is broken; says what was expected and what was found."""

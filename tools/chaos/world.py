@@ -20,7 +20,7 @@ _NUM_IMAGES = 120
 
 
 class World:
-    """A folder that everybody may enter, with data sets that are made when they are first asked for."""
+    """A folder that all users may enter, with data sets that are made on first use."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="dlio-chaos-"))
@@ -46,7 +46,7 @@ class World:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def packed(self, container: str) -> Manifest:
-        """Returns the manifest of the photos packed in a format, which is packed first where it is not yet."""
+        """Returns the manifest of the photos packed in a format, which is packed first if it does not exist yet."""
         if container not in self._packed:
             root = self.folder / f"packed-{container}"
             self.pack_seconds = self._seconds(*self.pack_words(root, container))

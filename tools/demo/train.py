@@ -47,7 +47,7 @@ def main(path: str) -> None:
 
 
 def train_epoch(epoch: int, loader: DataLoader, network: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Takes one pass over the data and prints, on rank 0, what came of it on all ranks."""
+    """Takes one pass over the data and prints, on rank 0, the results of all ranks."""
     began = time.monotonic()
     sums = torch.zeros(3, dtype=torch.float64)  # samples, loss, right answers
     for images, labels in loader:

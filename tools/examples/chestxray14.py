@@ -57,7 +57,7 @@ def densenet(num_classes: int, growth: int, depths: list[int]) -> nn.Sequential:
 
 
 def scores(network: nn.Module, images: Tensor, device: torch.device) -> Tensor:
-    """Returns what the network says of uint8 images (n, 3, height, width): logits (n, findings)."""
+    """Returns the network's output for uint8 images (n, 3, height, width): logits (n, findings)."""
     images = images.to(device, non_blocking=True, memory_format=torch.channels_last)
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
         return network((images - 124.0) / 58.0).float()
@@ -128,7 +128,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Trains, and says after each epoch how well."""
+    """Trains, and prints the test result after each epoch."""
     options = arguments()
     cuda = torch.cuda.is_available()
     if cuda:

@@ -30,7 +30,7 @@ from dlio.loaders.tensorflow import dataset
 
 
 def strategy_from_env() -> tf.distribute.Strategy:
-    """Returns the strategy for the processes and GPUs that there are."""
+    """Returns the strategy for the available processes and GPUs."""
     topology = Topology.from_env()
     if "TF_CONFIG" in os.environ:
         return tf.distribute.MultiWorkerMirroredStrategy()

@@ -4,7 +4,7 @@
     for part in train val; do dlio stage imagenet/$part; done                     # once on each node
     torchrun --standalone --nproc-per-node 4 imagenet_resnet50_ddp.py imagenet/train imagenet/val
 
-As a SLURM job that goes on where the last one ended, on any number of nodes:
+As a SLURM job that continues where the last one ended, on any number of nodes:
 
     #SBATCH --nodes=4 --ntasks-per-node=1 --gpus-per-node=4 --cpus-per-task=48 --time=4:00:00
     for part in train val; do srun dlio stage imagenet/$part; done
@@ -128,7 +128,7 @@ class Training:
 
     @torch.no_grad()
     def evaluate(self) -> None:
-        """Says how many of the validation images are right, each counted once over all ranks."""
+        """Returns how many of the validation images are right, each counted once over all ranks."""
         self.network.eval()
         sums = torch.zeros(3, device=self.device)
         for images, labels, valid in self.val:
@@ -146,7 +146,7 @@ class Training:
             aside.replace(self.options.checkpoint)
 
     def load(self) -> None:
-        """Goes on where the checkpoint was written, with any number of ranks and any batch size."""
+        """Continues where the checkpoint was written, with any number of ranks and any batch size."""
         state = torch.load(self.options.checkpoint, self.device, weights_only=True)
         for name, part in self.parts.items():
             part.load_state_dict(state[name])

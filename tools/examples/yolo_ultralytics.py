@@ -3,7 +3,7 @@
     for part in train val; do dlio pack coco8 yolo/$part --option split=$part; done
     python yolo_ultralytics.py yolo/train yolo/val --model yolo26n.yaml --epochs 100
 
-Images and boxes come from the packed sets; mosaic, letterbox, the validation and the rest are Ultralytics'. It wants
+Images and boxes come from the packed sets; mosaic, letterbox, the validation and the rest are Ultralytics'. It needs
 the boxes of all images at the start, so each set is read once then, in order, by each process.
 """
 
@@ -64,7 +64,7 @@ class PackedYOLO(YOLODataset):
         return image, (height, width), image.shape[:2]
 
     def _keep(self, i: int, image: Any, size: tuple[int, int]) -> None:
-        """Keeps some images of late, of which Ultralytics makes mosaics."""
+        """Keeps some recent images, from which Ultralytics makes mosaics."""
         self.ims[i], self.im_hw0[i], self.im_hw[i] = image, size, image.shape[:2]
         self.buffer.append(i)
         if 1 < len(self.buffer) >= self.max_buffer_length:

@@ -1,4 +1,4 @@
-"""What is no error of dlio: kept with the input that shows it, once for each place in the code."""
+"""Findings: what is not an error of dlio, kept with the input that shows it, once for each place in the code."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     u8 n | name, UTF-8, n bytes | u32le size | content         for each file, one after the other
 
-The file `case`, JSON, tells what the others are, and `repaired` that a checksum was made to fit: both are no files of
+The file `case`, JSON, describes the others, and `repaired` marks that a checksum was made to fit: both are not in
 the target's folder. A name that begins with `=` stands for a file that is never changed.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 Files = dict[str, bytes]
 
 CASE = "case"
-REPAIRED = "repaired"  # is there where a checksum was made to fit: what it guards may then be another value
+REPAIRED = "repaired"  # is there where a checksum was made to fit: the value that it guards may then differ
 NOT_FILES = frozenset([CASE, REPAIRED])
 FIXED = "="
 

@@ -1,4 +1,4 @@
-"""What one input may cost: 512 MB of memory and 10 s of a processor."""
+"""The limits of one input: 512 MB of memory and 10 s of a processor."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ SECONDS = 10
 
 
 class TooSlow(BaseException):
-    """An input that took more than `SECONDS`; no Exception, which dlio might take for one of a library's."""
+    """An input took more than `SECONDS`; not an Exception, which dlio might mistake for a library's."""
 
 
 def limit_memory() -> None:
-    """Lets this process have `MEMORY_BYTES` more of memory than it has: what is beyond is a MemoryError."""
+    """Limits this process to `MEMORY_BYTES` more memory than it has now: more is a MemoryError."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     most = pages * resource.getpagesize() + MEMORY_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
@@ -25,7 +25,7 @@ def limit_memory() -> None:
 
 @contextmanager
 def limited_time() -> Iterator[None]:
-    """Raises TooSlow where the block takes more than `SECONDS` of processor time, whatever else the machine does."""
+    """Raises TooSlow if the block takes more than `SECONDS` of processor time, whatever else the machine does."""
 
     def stop(*_: object) -> None:
         raise TooSlow(f"more than {SECONDS} s")

@@ -1,4 +1,4 @@
-"""Writes the fuzzer's first inputs, behind 16 wishes each: small JPEGs, crop-ready and decode-ready ones, cut ones.
+"""Writes the fuzzer's first inputs, after 16 wishes each: small JPEGs, crop-ready and decode-ready ones, cut ones.
 
 Usage:
     python tools/fuzz/make_seeds.py SEEDS

@@ -1,4 +1,4 @@
-"""Mutations of an input's files: blind ones, of numbers and texts where they stand, and with checksums that fit."""
+"""Mutations of an input's files: blind ones, of numbers and texts in place, and with checksums that fit."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def mutate(files: Files, picks: random.Random, others: Sequence[Files] = ()) -> 
     Args:
         files: the input.
         picks: what is chosen; equal states give equal inputs.
-        others: inputs of which a file may be taken for one of the same name.
+        others: inputs whose files may replace one of the same name.
     """
     changed = dict(files)
     names = [name for name in files if name not in NOT_FILES and not name.startswith(FIXED)]

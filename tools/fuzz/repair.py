@@ -92,5 +92,5 @@ REPAIRS: dict[str, Callable[[bytes], bytes]] = {
 
 
 def repaired(name: str, data: bytes) -> bytes:
-    """Returns a file's content with checksums that fit; as it is where the file has none."""
+    """Returns a file's content with checksums that fit; unchanged if the file has none."""
     return next((repair(data) for part, repair in REPAIRS.items() if part in name), data)

@@ -4,7 +4,7 @@
 #
 #   tools/fuzz/run.sh FOLDER [libFuzzer's options, for example -runs=200000]
 #   PROGRAM=fuzz_png tools/fuzz/run.sh FOLDER ...      the decoder of PNGs; needs libdeflate-dev
-#   PROGRAM=fuzz_planes tools/fuzz/run.sh FOLDER ...   decode-ready records, whose checksums are mended
+#   PROGRAM=fuzz_planes tools/fuzz/run.sh FOLDER ...   decode-ready records, whose checksums are repaired
 #   PROGRAM=fuzz_pixels tools/fuzz/run.sh FOLDER ...   placing and adjusting of pixels
 #
 # Runs in November 2026: 1,870,000 inputs with clang 14 and libjpeg-turbo 2.1.5, nothing found; then 35,959 since two

@@ -16,8 +16,8 @@ from tools.fuzz.mutate import mutate
 from tools.fuzz.targets import TARGETS
 
 _MAX_INPUT_BYTES = 1 << 19
-_HANG_SECONDS = 60  # libFuzzer's own watch, which ends the process: for what never comes back to Python
-_STACKED = 8  # changes of changes before a seed is taken again
+_HANG_SECONDS = 60  # libFuzzer's own timeout, which ends the process: for code that never returns to Python
+_STACKED = 8  # successive changes before a seed is used again
 
 
 def names() -> list[str]:
@@ -43,7 +43,7 @@ class Session:
         return self.report(len(paths))
 
     def run_seeds(self) -> None:
-        """Makes the seeds and runs each, by which all that dlio needs for them is imported."""
+        """Makes the seeds and runs each, which imports all that dlio needs for them."""
         self._seeds = self._target.seeds()
         for files in self._seeds:
             if len(pack(files)) > _MAX_INPUT_BYTES:

@@ -83,7 +83,7 @@ def _chosen(mutations: Sequence[Mutation], options: argparse.Namespace) -> list[
 
 
 def _all_tried(mutations: Sequence[Mutation], deadline: float, jobs: int) -> Iterator[Result]:
-    """Yields the results of mutations, several tried at once, each in a view of its own."""
+    """Yields the results of mutations, several tried at once, each in its own view."""
     groups = [mutations[first : first + TOGETHER] for first in range(0, len(mutations), TOGETHER)]
     folder, free = Path(tempfile.mkdtemp(prefix="dlio-mutants-")), SimpleQueue[View]()
     folder.chmod(0o755)
@@ -120,7 +120,7 @@ def _show(result: Result) -> None:
 
 
 def _summary(results: Sequence[Result], seconds: float) -> int:
-    """Prints what became of all; returns the exit code."""
+    """Prints all outcomes; returns the exit code."""
     bad = [each for each in results if each.verdict not in FINE]
     for each in bad:
         print(

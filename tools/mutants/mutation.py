@@ -8,7 +8,7 @@ The lists are TOML, one table for each mutation:
     old = "..."            text that is in the file exactly once
     new = "..."            what stands there instead
     tests = ["tests/..."]  files or tests; at least one of them must fail
-    hang = true            only where the tests wait for ever instead of failing
+    hang = true            only where the tests wait forever instead of failing
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What becomes of mutations: each is tried in a view, after its tests have passed without it."""
+"""The outcome of mutations: each is tried in a view, after its tests have passed without it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _BASE_SECONDS = 600.0
 
 
 class Verdict(StrEnum):
-    """What became of a mutation."""
+    """The outcome of a mutation."""
 
     KILLED = "killed"
     SURVIVED = "survived"
     STALE = "stale"  # its text is not in the file exactly once
-    TIMEOUT = "timeout"  # its tests did not end, and nobody expects that
+    TIMEOUT = "timeout"  # its tests did not end, which was not expected
     BROKEN = "broken"  # its tests fail without it, or could not be run
     SKIPPED = "skipped"  # its tests need what this machine lacks
     LEFT_OUT = "left out"  # no time was left
@@ -33,11 +33,11 @@ FINE = (Verdict.KILLED, Verdict.SKIPPED, Verdict.LEFT_OUT)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of one mutation.
+    """The result of one mutation.
 
     Attributes:
         mutation: the mutation.
-        verdict: what became of it.
+        verdict: its outcome.
         why: the test that noticed it, or what else led to the verdict.
         seconds: how long its tests took.
     """

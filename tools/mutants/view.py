@@ -121,7 +121,7 @@ class View:
                 process.wait()
 
     def prepare(self, mutation: Mutation | None) -> None:
-        """Has each Python that starts with this folder on its path run a mutation, or none."""
+        """Makes each Python that starts with this folder on its path run a mutation, or none."""
         shutil.rmtree(self.path / "loaded", ignore_errors=True)
         (self.path / "loaded").mkdir()
         (self.path / "loaded").chmod(0o1777)

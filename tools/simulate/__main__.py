@@ -1,7 +1,7 @@
 """Simulates staging: python -m tools.simulate --seed 7 --nodes 64 --faults all
 
-The very engine runs in virtual time, on as many nodes as asked for, with faults that the seed draws. The exit code is 1
-where a promise broke; then the seed and what happened are printed, and the same seed does the same again.
+The real engine runs in virtual time, on any number of nodes, with faults that the seed draws. The exit code is 1
+if a promise broke; then the seed and the events are printed, and the same seed repeats them.
 """
 
 from __future__ import annotations

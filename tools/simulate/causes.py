@@ -1,8 +1,8 @@
 """Why a node may read from the source what another has read: what went wrong, when, and for which nodes.
 
-Whoever cannot reach the node that has something asks the next one, and then the source (docs/live.md). So a second read
+A node that cannot reach the owner of a block asks the next one, and then the source (docs/live.md). So a second read
 needs a cause: something that is wrong, or was until a short time ago, with the node that reads, or with one that has
-read before. And while nodes come and go, some know of it before others do, so more than one may read in place of the
+read before. While nodes start and end, some know of it before others do, so more than one may read instead of the
 lost one. Once all of them know it, only one does.
 """
 
@@ -24,7 +24,7 @@ _DISTRUSTED = 100 * S
 _SETTLED = 26 * S
 _SOON = 3 * S  #: ns in which all nodes come unless some are late
 _NEVER = 1 << 62
-SPOILING = ("power", "gone", "-flip", "-sync", "source-changed")  #: faults that only checksums notice
+SPOILING = ("power", "gone", "-flip", "-sync", "source-changed")  #: faults that only checksums detect
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class Read:
 
 
 class Causes:
-    """What has gone wrong; for one scheduler.
+    """The faults so far; for one scheduler.
 
     Args:
         scheduler: has the time.

@@ -1,7 +1,7 @@
-"""Chance that a seed decides, the same on every machine and in every version of Python.
+"""Random choices from a seed, the same on every machine and in every version of Python.
 
-Only `random.Random.random` is promised to stay as it is, so everything else is derived from it here. Each concern has a
-chance of its own, named and not numbered: one more draw for a disk changes nothing of the network's.
+Only `random.Random.random` is promised not to change, so everything else is derived from it here. Each concern has a
+generator of its own name, not number: one more draw for a disk changes nothing of the network's.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""The clocks of a node: virtual time as it sees it, too fast or too slow, and set again by whoever keeps the time."""
+"""The clocks of a node: virtual time as it sees it, too fast or too slow, and set again by a time service."""
 
 from __future__ import annotations
 
 from tools.simulate.scheduler import Scheduler
 
-#: ns since 1970 at the begin of a schedule: in the past, so that what bears the real time is never old
+#: ns since 1970 at the begin of a schedule: in the past, so that a file with the real time is never old
 EPOCH = 1_000_000_000_000_000_000
 _MILLION = 1_000_000
-_LEAST = 1_000  # ns that each wait takes, or who waits for no time in a loop would stop the time
-_LONGEST = 10**18  # ns; more is for ever
+_LEAST = 1_000  # ns that each wait takes at least, or a loop of waits of no length would stop the time
+_LONGEST = 10**18  # ns; more is forever
 
 
 class Clock:
@@ -30,7 +30,7 @@ class Clock:
         return now + now * self.ppm // _MILLION
 
     def monotonic(self) -> float:
-        """Returns seconds that never go back."""
+        """Returns the monotonic clock, in seconds."""
         now = self._scheduler.now
         return (self._began + now + now * self.ppm // _MILLION) / 1e9
 
@@ -39,7 +39,7 @@ class Clock:
         return EPOCH + self.elapsed() + self.offset
 
     def ns(self, seconds: float | None) -> int | None:
-        """Returns how much virtual time passes while this node counts some seconds; None is for ever."""
+        """Returns how much virtual time passes while this node counts some seconds; None is forever."""
         if seconds is None or seconds * 1e9 > _LONGEST:
             return None
         return max(_LEAST, -(-round(seconds * 1e9) * _MILLION // (_MILLION + self.ppm)))

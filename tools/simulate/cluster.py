@@ -24,7 +24,7 @@ from tools.simulate.watching import Watching
 from tools.simulate.world import Machine, SimulatedWorld
 
 SOURCE, MEET = "source", "meet"
-_PAUSES = (1 * MS, 100 * MS, 1 * S, 3 * S)  # until a process that has ended comes again
+_PAUSES = (1 * MS, 100 * MS, 1 * S, 3 * S)  # until a process that has ended starts again
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +78,12 @@ class Cluster:
         tmp = lambda node: base / f"node{node}" / "tmp"  # noqa: E731
         self.launcher = Launcher(self.world, tmp, self.oracle.causes.comes)
         self.watching = Watching(scheduler, self.oracle)
-        self.gone: set[int] = set()  #: nodes that never come, or never come back
+        self.gone: set[int] = set()  #: nodes that never start, or never start again
         self.storage.listeners += [self.source.note, self.oracle.called]
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Has the engine live in this cluster until the block ends."""
+        """Runs the engine in this cluster until the block ends."""
         with world.installed(self.world), self.launcher.in_charge(), self.watching.at_work():
             yield
 
@@ -119,14 +119,14 @@ class Cluster:
         return [process for process in self.scheduler.processes if not process.is_dead]
 
     def may_lack(self, node: int) -> bool:
-        """Leaves a node out for good from now on, unless it is the last; returns whether it does."""
+        """Excludes a node permanently, unless it is the last; returns whether it does."""
         if len(self.gone | {node}) == self.size.nodes:
             return False
         self.gone.add(node)
         return True
 
     def lose_power(self, node: int) -> None:
-        """Takes a node's power: its processes end without a word, and its disk keeps what is durable."""
+        """Cuts a node's power: its processes end without a message, and its disk keeps what is durable."""
         self.scheduler.note("power", node)
         self.network.darken(node)
         for process in self.living():
@@ -178,7 +178,7 @@ class Actor:
         return self.is_done or self.node in self.cluster.gone
 
     def begin(self) -> None:
-        """Has it start when it comes."""
+        """Starts it when it comes."""
         self.cluster.scheduler.call_at(self.came, self.start)
 
     def start(self) -> None:

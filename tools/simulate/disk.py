@@ -1,6 +1,6 @@
-"""Disks in virtual time: real files in a folder for each, whose calls take time and fail as the seed or a fault says.
+"""Disks in virtual time: real files in a folder for each, whose calls take time, and fail by seed or fault.
 
-What goes through `dlio.io.world` comes here. What looks at paths directly sees the real folder at that instant.
+What goes through `dlio.io.world` comes here. Code that stats paths directly sees the real folder at that instant.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FAULTS = {
     "lag": ((OPEN,), "what another node has replaced is seen AMOUNT ms later"),
 }
 _ERRNOS = {"eio-read": errno.EIO, "eio-write": errno.EIO, "eio-sync": errno.EIO, "stale": errno.ESTALE}
-_SELDOM, _TAIL = 0.05, 20  # some calls take so much longer: what was asked for first may come last
+_SELDOM, _TAIL = 0.05, 20  # some calls take this much longer: the first request may be answered last
 _ROOM = {"full": errno.ENOSPC, "quota": errno.EDQUOT}
 _UNKNOWN = 0.1  # probability that a folder is not in the cache
 
@@ -103,7 +103,7 @@ class Disk:
         self._lagging.clear()
 
     def lose_power(self) -> None:
-        """Leaves on the disk what survives; no process of its node lives any more."""
+        """Leaves on the disk what survives; no process of its node runs any more."""
         assert self.durable, "this disk does not keep track of what is durable"
         self.note("loses power")
         self.durable.lose_power(self._chance)
@@ -123,7 +123,7 @@ class Disk:
             self.wait(OPEN)
 
     def wait(self, kind: str, count: int = 0) -> None:
-        """Has the present task wait as long as a call takes; raises OSError if that is to fail."""
+        """Makes the present task wait as long as a call takes; raises OSError if that is to fail."""
         took = self.speed.latency + self._chance.below(self.speed.latency + 1)
         took *= _TAIL if self._chance.happens(_SELDOM) else 1
         count = count if self.counted in (0, count) else 0
@@ -159,7 +159,7 @@ class Disk:
         return self._lagging.opened(path, task.process.node, self._scheduler.now - lag * MS) if lag and task else None
 
     def take_room(self, descriptor: int, offset: int, count: int) -> None:
-        """Takes room for a write; raises OSError if none is left."""
+        """Uses space for a write; raises OSError if none is left."""
         if self._room is None:
             return
         inode = os.fstat(descriptor).st_ino

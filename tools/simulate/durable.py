@@ -1,4 +1,4 @@
-"""What a loss of power leaves of a folder: the model of what a file system promises, and no more.
+"""What a loss of power leaves of a folder: a model of exactly what a file system promises.
 
 The folder holds what its processes see. This module remembers which of it is durable:
 

@@ -1,4 +1,4 @@
-"""What goes wrong in a schedule: drawn at first, so that it can be shown, replayed in part, and shortened.
+"""The faults of a schedule: drawn at first, so that it can be shown, replayed in part, and shortened.
 
 Each seed draws which kinds of faults are on, how often each comes and how strong it is ("swarm"). So some schedules
 have a single fault, and some have many at once.
@@ -21,9 +21,9 @@ from tools.simulate.storage import NAME
 
 FINISH = "finish"  #: a copy gets its manifest
 _LATEST = 20_000  # event; most schedules are shorter
-_LONGEST = 50 * S  # longer than a process is silent that is taken for dead
+_LONGEST = 50 * S  # longer than the silence after which a process counts as dead
 _ON = (0.0, 0.0, 0.0, 0.0, 0.02, 0.05, 0.1, 0.25, 0.5)  # probability that a kind is on; 0 for a few kinds
-_OFTEN = 4  # times as likely among a few: what ends or cuts off nodes
+_OFTEN = 4  # times as likely among a few: faults that end or cut off nodes
 _MOST = 3  # faults of one kind
 #: What a node does when a fault comes that does not wait for the number of an event, and how often before at most.
 _MOMENTS = {WRITE: 60, SYNC: 40, NAME: 40, FINISH: 4}
@@ -72,7 +72,7 @@ def chosen(text: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that goes wrong.
+    """One fault.
 
     Attributes:
         at: the number of the event before which it begins, or how often its `moment` comes; 0 for the begin of the
@@ -82,7 +82,7 @@ class Fault:
         other: another node, for what lies between two.
         amount: how strong; what it means depends on the kind.
         lasts: ns until it is over; it ends when all is healed, too.
-        moment: what a process does just before, at whose node it happens; "" if it waits for an event.
+        moment: the call of a process just before, on whose node the fault happens; "" if it waits for an event.
     """
 
     at: int

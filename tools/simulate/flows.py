@@ -1,4 +1,4 @@
-"""Bandwidth as flows: what is under way shares the links at both ends; an event comes when a flow begins or ends."""
+"""Bandwidth as flows: transfers share the links at both ends; an event comes when a flow begins or ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Flow:
 
 
 class Flows:
-    """What is under way on links of one bandwidth each, at the sending and at the receiving end.
+    """Transfers on links of one bandwidth each, at the sending and at the receiving end.
 
     Args:
         scheduler: of the schedule.
@@ -40,7 +40,7 @@ class Flows:
         self._counts = Counter[Hashable]()  # of flows, by their ends
         self._is_due = False
         self.sent = Counter[int]()  #: bytes, by node
-        self.least = 0  #: bytes that take time; fewer are a part of what they stand for
+        self.least = 0  #: bytes that take time; fewer belong to a larger transfer
 
     def begin(self, source: int, target: int, num_bytes: int, done: Callable[[], None]) -> None:
         """Begins a flow between two nodes; `done` is called when its last byte has left."""
@@ -56,7 +56,7 @@ class Flows:
         self._change()
 
     def _change(self) -> None:
-        """Has the shares computed again, once for all that changes at one instant."""
+        """Computes the shares again, once for all changes of one instant."""
         if not self._is_due:
             self._is_due = True
             now = self._scheduler.now
@@ -71,7 +71,7 @@ class Flows:
                 self._go_on(flow, rate)
 
     def _go_on(self, flow: _Flow, rate: float) -> None:
-        """Has a flow go on at a rate."""
+        """Continues a flow at a rate."""
         now = self._scheduler.now
         flow.left = max(0.0, flow.left - (now - flow.since) * flow.rate)
         flow.rate, flow.since, flow.is_new, flow.turn = rate, now, False, flow.turn + 1

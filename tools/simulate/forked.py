@@ -1,4 +1,4 @@
-"""A schedule in a process of its own, which is forked: what one leaves in memory changes no other one."""
+"""A schedule in its own process, which is forked: what one leaves in memory changes no other one."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def begun(
 
 
 def apart(call: Callable[[], Value]) -> Value:
-    """Returns what a call returns in a process of its own; raises RuntimeError with what it raised."""
+    """Returns what a call returns in its own process; raises RuntimeError with what it raised."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:

@@ -1,4 +1,4 @@
-"""Carries out the faults of a schedule: begins each when it is due, ends it, and notes what it may lead to."""
+"""Carries out the faults of a schedule: begins each when it is due, ends it, and notes its possible effects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tools.simulate.storage import NAME, Call
 
 _FOR_GOOD = ("absent", "gone")
 _NAMES = {"source": SOURCE, "meet": MEET}
-#: What makes nobody read from the source what another has read.
+#: Faults that make no node read from the source what another has read.
 _HARMLESS = {"pids", "part", "pieces", "eager", "latency", "bandwidth", "skew", "day", "late", "leave", "think"}
 
 
@@ -40,7 +40,7 @@ class Injector:
         self.happened: dict[str, int] = {}
 
     def plan(self, faults: Collection[Fault]) -> None:
-        """Has faults come when they are due."""
+        """Injects faults when they are due."""
         self._directed = [fault for fault in faults if fault.moment]
         if self._directed:
             self._cluster.storage.listeners.append(self._heard)
@@ -51,7 +51,7 @@ class Injector:
                 self._begin(fault)
 
     def _heard(self, call: Call) -> None:
-        """Has those faults come whose moment this is, before the task that is at it goes on."""
+        """Injects the faults of this moment, before the task that reached it continues."""
         scheduler = self._cluster.scheduler
         task = scheduler.current
         if task is None or task.process.is_dead or call.disk.name in _NAMES.values():
@@ -185,4 +185,4 @@ class Injector:
 
 
 def _nothing() -> None:
-    """Ends what ends by itself, or never."""
+    """Ends the faults that have no end."""

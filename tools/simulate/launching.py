@@ -1,11 +1,11 @@
-"""What a process is given, and how it starts others, where the engine asks neither `dlio.io.world` nor its caller.
+"""A process's environment, and how it starts others, where the engine uses neither `dlio.io.world` nor arguments.
 
 os.environ              the variables of the process that looks
 launch._begun           starts an agent: a process of the simulation, on the same node
 __main__._log_to        an agent's log is its node's, in the trace
 __main__._exit          ends the process
 locations.own_dest      /tmp is the node's own
-filesystems.mount_of    all disks are local ones; how much memory this machine has left decides nothing
+filesystems.mount_of    all disks are local ones; the free memory of this machine has no effect
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _START = (20 * MS, 100 * MS, 400 * MS)  # until the process of an agent runs; so
 
 
 class Environ(Mapping[str, str]):
-    """The variables of whichever process looks."""
+    """The variables of the process that reads them."""
 
     def __init__(self, world: SimulatedWorld) -> None:
         self._world = world
@@ -77,7 +77,7 @@ class Launcher:
 
     @contextmanager
     def in_charge(self) -> Iterator[None]:
-        """Has agents started here until the block ends."""
+        """Starts agents here until the block ends."""
         with ExitStack() as stack:
             stack.enter_context(mock.patch.object(os, "environ", Environ(self._world)))
             stack.enter_context(mock.patch.object(launch, "_begun", self._begun))

@@ -43,7 +43,7 @@ LISTED = (
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search came to.
+    """The result of a search.
 
     Attributes:
         mutation: the mistake.
@@ -132,7 +132,7 @@ def main() -> int:
 
 
 def _all_found(chosen: Sequence[Mutation], options: argparse.Namespace) -> Iterator[Found]:
-    """Yields what each search came to, several at a time, and prints it."""
+    """Yields the result of each search, several at a time, and prints it."""
     free = SimpleQueue[View]()
     with tempfile.TemporaryDirectory(prefix="dlio-mutants-") as folder, ThreadPoolExecutor(options.jobs) as pool:
         for number in range(options.jobs):

@@ -1,4 +1,4 @@
-"""The network of a simulation: who listens where, which ways are cut or slow, and what goes wrong by chance."""
+"""The network of a simulation: which sockets listen, which paths are cut or slow, and random faults."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WINDOW = 1 << 18  #: bytes
 
 @dataclass(slots=True)
 class Weather:
-    """How a network behaves; what is a probability counts for each call or attempt.
+    """How a network behaves; probabilities are for each call or attempt.
 
     Attributes:
         latency: ns, the least and the most, between two nodes.
@@ -88,13 +88,13 @@ class Network:
         self.scheduler.note("cut", source, target)
 
     def heal(self, source: int, target: int) -> None:
-        """Lets through again what was held back."""
+        """Delivers again what was held back."""
         self._cut.discard((source, target))
         self.scheduler.note("heal", source, target)
         self._go_on()
 
     def darken(self, node: int) -> None:
-        """Takes a node's power: what it had sent and was not received yet is lost, and it answers nothing."""
+        """Cuts a node's power: what it had sent and was not received yet is lost, and it does not answer."""
         self._dark[node] = None
         for process in [each for each in self._open if each.node == node]:
             for each in self._open.pop(process):
@@ -108,7 +108,7 @@ class Network:
         return node in self._dark
 
     def lighten(self, node: int) -> None:
-        """Gives a node's power back: it answers, though it knows of no connection."""
+        """Restores a node's power: it answers, but knows no earlier connection."""
         self._dark.pop(node, None)
         self._go_on()
 

@@ -1,4 +1,4 @@
-"""What must hold in every schedule, checked when something is delivered, named or ended.
+"""Invariants of every schedule, checked when something is delivered, named or ended.
 
 A promise that is broken is noted, and ends the schedule: the trace up to there is the shortest of this seed.
 """
@@ -30,13 +30,13 @@ PROMISES = {
     "leased-copy": "a finished copy has the lease of its job",
     "read-once": "the source is read once, and again only where a fault has kept nodes from what others had read",
     "memory": "the memory for pieces of an agent is bounded",
-    "waking": "who waits for bytes goes on as soon as they are there",
+    "waking": "who waits for bytes continues as soon as they are there",
     "left-alone": "a node that does not answer is left alone for a while",
     "share": "without a fault no node sends more than the others lack of its share",
     "given-back": "an agent ends soon after its job has given the copy back",
     "one-at-work": "one process at a time fills a copy",
     "pace": "without a fault a job takes as long as its nodes take to start, and little more",
-    "patience": "no loader waits for ever: it gets its bytes, or an error that says why",
+    "patience": "no loader waits forever: it gets its bytes, or an error that says why",
     "no-error": "without a fault nobody gets an error",
     "end": "everybody ends within bounded time after the last fault",
     "no-crash": "no thread of the engine ends by an exception",
@@ -44,10 +44,11 @@ PROMISES = {
 #: ns for which a call of a loader may wait: its agent restarted thrice, each of which may hang in the middle of an
 #: answer (20 s), and what the engine itself waits for before it gives up (30 s).
 PATIENCE = 150 * S
-#: ns of a whole job of some hundred kilobytes where nothing goes wrong: agents start within 400 ms, and who finds that
-#: another has not come looks again after 100 ms.
+#: ns of a whole job of some hundred kilobytes where nothing goes wrong: agents start within 400 ms, and a node that
+# finds that
+#: another has not started checks again after 100 ms.
 PACE = 600 * MS
-#: ns in which an agent ends whose job has given its copy back: it looks each 2 s, and ends its connections.
+#: ns within which an agent ends after its job has given its copy back: it checks every 2 s, and ends its connections.
 GIVEN_BACK = 6 * S
 
 
@@ -73,7 +74,7 @@ class Oracle:
         num_nodes: of the job.
 
     Attributes:
-        causes: what has gone wrong.
+        causes: the faults so far.
         violations: what was broken.
         delivered_bytes: checked so far.
         slowest: ns of the call of a loader that took longest.
@@ -108,8 +109,8 @@ class Oracle:
     def delivered(self, loader: object, name: str, begin: int, end: int, data: bytes | memoryview) -> bool:
         """Checks what a loader got of a file, from one byte up to another; returns whether it is right.
 
-        Formats compare the checksum of each sample. Where bits turn or power is lost they have to; elsewhere the engine
-        itself must be right, as its blocks are marked as present after they were written.
+        Formats compare the checksum of each sample. After flipped bits or a loss of power they must; otherwise the
+        engine itself must be right, as its blocks are marked as present after they were written.
         """
         self.delivered_bytes += len(data)
         is_right = data == self._contents[name][begin:end]
@@ -147,7 +148,7 @@ class Oracle:
             self._filled(call)
 
     def _filled(self, call: Call) -> None:
-        """Checks that whoever writes to a copy has not been followed by another process."""
+        """Checks that the process that writes to a copy has not been succeeded by another."""
         task, copy = self._scheduler.current, f"{call.disk.name}/{call.path.partition(f'/{CONTROL}/')[0]}"
         assert task
         writers = self._writers.setdefault(copy, {})
@@ -216,18 +217,18 @@ class Oracle:
                     return
 
     def check_pace(self, done_at: int) -> None:
-        """Checks, where nothing went wrong and nothing is slow, that everybody was soon done, and waited little."""
+        """Checks that every process was done soon and waited little, if there was no fault and nothing is slow."""
         if self.causes.is_calm and (done_at > PACE or self.slowest > PACE):
             self.broken("pace", f"{done_at / S:.3f} s, and {self.slowest / S:.3f} s for a call of a loader")
 
     def check_given_back(self, since: int) -> None:
-        """Checks, where nothing went wrong, that agents do not go on for long after a copy was given back, in ns."""
+        """Checks that agents do not continue for long after a copy was given back, if there was no fault; in ns."""
         self._is_given_back = True  # an agent may finish a copy before it looks for its lease
         if not self.causes.troubles and self._scheduler.now > since + GIVEN_BACK:
             self.broken("given-back", f"after {(self._scheduler.now - since) / S:.1f} s agents are there still")
 
     def end(self, waiting: Sequence[object], last_fault: int) -> None:
-        """Checks, at the end of a schedule, that everybody has ended.
+        """Checks, at the end of a schedule, that every process has ended.
 
         Args:
             waiting: those who have not.

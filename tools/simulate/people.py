@@ -1,4 +1,4 @@
-"""What the processes of a job do: stage, or load samples while an agent stages. All of it by dlio's own code."""
+"""The processes of a job: they stage, or load samples while an agent stages, all by dlio's own code."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class Loading:
 
 
 def give_back(cluster: Cluster, node: int) -> None:
-    """Has the epilogue of a node end the job's leases, if its disk lets it: then the agents of the copies end."""
+    """Makes the epilogue of a node end the job's leases, if its disk lets it: then the agents of the copies end."""
     process = cluster.world.process(node)
     process.environ = cluster.environ(node, 0)
 

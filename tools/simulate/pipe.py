@@ -1,4 +1,4 @@
-"""One direction of a simulated connection: what is sent arrives in order, after a while; not while the way is cut."""
+"""One direction of a simulated connection: bytes arrive in order, after a delay; not while the path is cut."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ END, RESET = "end", "reset"  #: what else than bytes comes
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """What a connection's direction leads over; None for the nodes of a Unix connection."""
+    """The path of a connection's direction; None for the nodes of a Unix connection."""
 
     source: int | None
     target: int | None
@@ -94,7 +94,7 @@ class Pipe:
         self.pump()
 
     def pump(self) -> None:
-        """Has the next of what comes arrive when it is due."""
+        """Delivers the next piece when it is due."""
         if self._coming and not self._is_due:
             self._is_due = True
             self._network.scheduler.call_at(self._coming[0][0], self._arrive)
@@ -112,7 +112,7 @@ class Pipe:
         self.pump()
 
     def release(self) -> None:
-        """Goes on after a cut: what was lost is sent again, a little later."""
+        """Continues after a cut: what was lost is sent again, a little later."""
         later = self._network.scheduler.now + self._network.chance.between(1, 200) * MS
         self._coming = deque((max(at, later), item) for at, item in self._coming)
         self.pump()

@@ -1,4 +1,4 @@
-"""Locks, conditions, events and threads of a simulated process; the seed draws in which order who waits is woken."""
+"""Locks, conditions, events and threads of a simulated process; the seed draws the order of wakes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tools.simulate.scheduler import Scheduler
 
 
 class Waiting:
-    """Tasks that wait for one thing; the one that is woken is drawn."""
+    """Tasks that wait for the same event; a random one is woken."""
 
     __slots__ = ("_scheduler", "_tasks")
 
@@ -21,7 +21,7 @@ class Waiting:
         return len(self._tasks)
 
     def wait(self, timeout: int | None = None) -> bool:
-        """Has the present task wait, at most so many ns; returns whether it was woken."""
+        """Makes the present task wait, at most this many ns; returns whether it was woken."""
         task = self._scheduler.current
         assert task
         self._tasks.append(task)
@@ -31,7 +31,7 @@ class Waiting:
         return False
 
     def wake(self, count: int = 1) -> None:
-        """Wakes so many."""
+        """Wakes this many."""
         tasks = self._tasks
         while tasks and count:
             count -= 1

@@ -1,4 +1,4 @@
-"""What runs in a simulation: processes of nodes, and their threads, each a greenlet."""
+"""The code that runs in a simulation: processes of nodes, and their threads, each a greenlet."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Task:
 class Process:
     """A process of a node: one life, which ends once.
 
-    A killed one has no last word: its tasks never run again, no `finally` and no `except` of theirs either, and what a
+    A killed one runs nothing more: its tasks never run again, no `finally` and no `except` of theirs either, and what a
     task calls after its process has been killed by itself does not return.
 
     Args:
@@ -88,7 +88,7 @@ class Process:
             self._scheduler.note("stop", self)
 
     def resume(self) -> None:
-        """Lets it go on, as SIGCONT does."""
+        """Lets it continue, as SIGCONT does."""
         if self.is_stopped and not self.is_dead:
             self.is_stopped = False
             self._scheduler.note("resume", self)

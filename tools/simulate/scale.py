@@ -1,7 +1,7 @@
 """Staging at scale: python -m tools.simulate.scale --nodes 100 --shards 100 --size 256MB
 
-The very engine stages a data set by broadcast on many nodes, without faults or with some, and what was asked of the
-source, the links, the disks and the meeting folder is counted. A shard is one span. Its bytes, and all rates, are a
+The real engine stages a data set by broadcast on many nodes, without faults or with some, and counts the load of the
+source, the links, the disks and the meeting folder. A shard is one span. Its bytes, and all rates, are a
 hundred thousandth of what they stand for, and what else is read and sent takes no bandwidth: so the times are those of
 the whole, and memory holds it. A span comes as a whole, so it has to take less time than a node has patience (10 s).
 """
@@ -60,14 +60,14 @@ class Job:
 
     @property
     def bound(self) -> float:
-        """The seconds that nobody can beat: of the source once, and of what a node receives and writes."""
+        """The least possible seconds: of the source once, and of what a node receives and writes."""
         machine, others = self.machine, self.num_bytes * (self.nodes - 1) / self.nodes
         return max(self.num_bytes / machine.source, others / machine.network, self.num_bytes / machine.local)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What came of a job.
+    """The result of a job.
 
     Attributes:
         source: bytes read from the source, in parts of the set.
@@ -173,7 +173,7 @@ def _carried_out(cluster: Cluster, actors: Sequence[Actor], job: Job) -> int:
 
 
 def main() -> int:
-    """Runs a job, and prints what came of it."""
+    """Runs a job, and prints its result."""
     parser = argparse.ArgumentParser(prog="python -m tools.simulate.scale", description=__doc__)
     parser.add_argument("--nodes", type=int, default=100)
     parser.add_argument("--shards", type=int, default=100)

@@ -1,4 +1,4 @@
-"""One schedule: a job on a cluster, what goes wrong, and then the end of it all, which has to come."""
+"""One schedule: a job on a cluster, its faults, and its end, which must come."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tools.simulate.network import Weather
 from tools.simulate.people import Introduction, Loading, Staging, give_back
 from tools.simulate.scheduler import MS, LivelockError, S, Scheduler
 
-_SLOWING = {"latency", "bandwidth", "late", "think"}  # what takes time though nothing is wrong
+_SLOWING = {"latency", "bandwidth", "late", "think"}  # what takes time without a fault
 VERSION = 4  #: of what seeds mean
 _STEP = 1 * S
 _LAST_FAULT = 60 * S  # then all is healed
 _PIECES = (16 << 10, 16 << 10, 64 << 10, MOST_BYTES)
-_PATIENCE = 150 * S  # after that everybody has to end: nodes that are silent, or never come, are expected for a minute
+_PATIENCE = 150 * S  # after that every process must end: nodes that are silent, or never start, are waited for a minute
 _MOST_EPOCHS = 3
 _AGAIN = 100 * S  # all nodes have found each other again by then, so all is read from where it would be without a fault
 
@@ -55,7 +55,7 @@ KINDS = (
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a schedule.
+    """The result of a schedule.
 
     Attributes:
         seed: of it.
@@ -86,7 +86,7 @@ class Outcome:
 
 
 def sized(seed: int, nodes: int, files: int) -> Size:
-    """Returns a cluster of so many nodes, and a data set of so many files of drawn sizes."""
+    """Returns a cluster of this many nodes, and a data set of this many files of drawn sizes."""
     chance = Chance(seed, "size")
     sizes = [chance.pick((1, 4_096, 20_000, 65_537, 100_000, 300_000, 300_000)) for _ in range(files)]
     return Size(nodes, tuple(sizes), 1 + chance.below(2))
@@ -111,7 +111,7 @@ def run(
     Args:
         seed: decides everything.
         size: of the cluster.
-        faults: that come.
+        faults: to inject.
         base: an empty folder.
         keep: keep the trace.
         until: the event after which it stops.
@@ -149,7 +149,7 @@ def run(
 
 @contextmanager
 def pieces_of(num_bytes: int) -> Iterator[None]:
-    """Has the engine fetch pieces of so many bytes at first and at most: small files come in several, too."""
+    """Makes the engine fetch pieces of this many bytes at first and at most: small files come in several, too."""
     least, first = partial(pending.PieceSize, num_bytes), pending.PieceSize
     smaller = (lambda *_: least()) if num_bytes < MOST_BYTES else first
     with mock.patch.object(pending, "PieceSize", smaller), mock.patch.object(pending, "MOST_BYTES", num_bytes):
@@ -157,7 +157,7 @@ def pieces_of(num_bytes: int) -> Iterator[None]:
 
 
 def catch_logs(handler: logging.Handler) -> None:
-    """Has all that is logged come to one place."""
+    """Collects all log records in one place."""
     root: Any = logging.getLogger()
     root.handlers[:] = [handler]
 
@@ -183,7 +183,7 @@ def _actors(cluster: Cluster, kind: Kind, faults: Sequence[Fault]) -> list[Actor
 
 
 def _step(late: int) -> int:
-    """Returns the ms between two comings, so that some come at the very end of others' patience."""
+    """Returns the ms between two starts, so that some start at the very end of others' patience."""
     return 500 if late > 1000 else 1
 
 

@@ -1,7 +1,7 @@
 """The scheduler of a simulation: virtual time, and the next task to run, both decided by a seed.
 
 Tasks are greenlets: plain blocking code, which is switched where it waits. Time is an integer of nanoseconds that only
-goes on when every task waits. Of what is due at one instant, the seed decides who goes first.
+continues when every task waits. Of what is due at one instant, the seed decides who goes first.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tools.simulate.process import GreenletExit, Process, Task, greenlet
 
 US, MS, S = 1_000, 1_000_000, 1_000_000_000  # ns
 
-_MOST_AT_ONCE = 200_000  # events at one instant: nobody waits for anything any more
+_MOST_AT_ONCE = 200_000  # events at one instant: no task waits for anything any more
 _LONGEST_PAUSE = 50 * US  # of a thread that loses its processor
 _HASHED = 256  # notes hashed at once
 _FOR_EVER = 1 << 62  # ns
 
 
 class LivelockError(DlioError):
-    """Tasks run for ever without waiting for anything."""
+    """Tasks run forever without waiting for anything."""
 
 
 class Scheduler:
@@ -39,7 +39,7 @@ class Scheduler:
         current: the task that runs; None in what `call_at` calls.
         events: how many there have been.
         failed: the tasks that ended by an exception.
-        eagerness: how often others go on first where a thread may lose its processor, from 0 to 1.
+        eagerness: how often others continue first where a thread may lose its processor, from 0 to 1.
     """
 
     def __init__(self, seed: int, *, keep: bool = False) -> None:
@@ -93,16 +93,16 @@ class Scheduler:
         heappush(self._heap, (time, self._order(), self._number, task, task.turn))
 
     def call_at(self, time: int, call: Callable[[], object]) -> None:
-        """Has a function called at a time, in ns; of several at one instant the earlier told, and all before tasks."""
+        """Schedules a call at a time, in ns; calls at one instant run in the order of scheduling, and before tasks."""
         self._number += 1
         heappush(self._heap, (max(time, self.now), -1.0, self._number, call, -1))
 
     def call_at_event(self, number: int, call: Callable[[], object]) -> None:
-        """Has a function called before the event of a number, if there is one."""
+        """Schedules a call before the event of a number, if there is one."""
         heappush(self._at_events, (number, len(self._at_events), call))
 
     def go_on(self, task: Task, turn: int) -> None:
-        """Has a task that was held go on, if it still waits as it did."""
+        """Continues a task that was held, if it still waits as it did."""
         if task.turn == turn:
             self._push(self.now, task)
 
@@ -121,7 +121,7 @@ class Scheduler:
         return int(self._order() * limit)
 
     def pass_by(self) -> None:
-        """Checks, and lets others go on first now and then: called where a thread may lose its processor."""
+        """Checks, and lets others continue first now and then: called where a thread may lose its processor."""
         if self._is_over:
             raise GreenletExit
         if self.eagerness and self.current and self._order() < self.eagerness:
@@ -136,7 +136,7 @@ class Scheduler:
             self._hub.switch()
 
     def _is_next(self, task: Task, time: int) -> bool:
-        """Goes on to a time if the present task is the only one that runs until then, and spares two switches."""
+        """Continues to a time if the present task is the only one that runs until then, and spares two switches."""
         heap = self._heap
         while heap and heap[0][0] <= time:
             _, _, _, due, turn = heap[0]
@@ -154,7 +154,7 @@ class Scheduler:
         return True
 
     def pause(self, ns: int) -> None:
-        """Has the present task wait for so long; 0 lets others go first, or not."""
+        """Makes the present task wait for this long; 0 may let others go first."""
         task = self.current
         assert task, "only a task can wait"
         if self._is_next(task, self.now + ns):
@@ -165,7 +165,7 @@ class Scheduler:
         self._switch(task)
 
     def park(self, timeout: int | None = None) -> bool:
-        """Has the present task wait until it is woken, or for so many ns; returns whether it was woken."""
+        """Makes the present task wait until it is woken, or for this many ns; returns whether it was woken."""
         task = self.current
         assert task, "only a task can wait"
         if timeout is not None and self._is_next(task, self.now + timeout):
@@ -214,14 +214,14 @@ class Scheduler:
         return self._digest.hexdigest()
 
     def halt(self) -> None:
-        """Has `run` return after the present event."""
+        """Makes `run` return after the present event."""
         self._is_halted = True
 
     def run(self, until: int | None = None) -> bool:
-        """Runs what is due, until a time in ns, until `halt`, or until nothing is; returns whether something is left.
+        """Runs events until a time in ns, until `halt`, or until none is left; returns whether one is left.
 
         Raises:
-            LivelockError: time does not go on.
+            LivelockError: time does not continue.
         """
         heap, at_once, self._is_halted = self._heap, 0, False
         self._hub, self._until = greenlet.getcurrent(), _FOR_EVER if until is None else until

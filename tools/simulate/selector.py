@@ -29,7 +29,7 @@ class SimSelector:
         peer.watchers.pop(self, None)
 
     def wake(self) -> None:
-        """Has `select` look again."""
+        """Makes `select` check again."""
         self._waiting.wake_all()
 
     def select(self, timeout: float | None = None) -> list[object]:

@@ -93,13 +93,13 @@ class SimSocket:
         self.wake_readers()
 
     def wake_readers(self) -> None:
-        """Wakes whoever waits for something to come."""
+        """Wakes the tasks that wait to receive."""
         self._readers.wake_all()
         for selector in list(self.watchers):
             selector.wake()
 
     def has_room(self) -> None:
-        """Wakes whoever waits for room to send."""
+        """Wakes the tasks that wait for room to send."""
         self._writers.wake_all()
 
     def _enter(self) -> None:
@@ -204,7 +204,7 @@ class SimSocket:
         return self._timeout
 
     def limit(self, seconds: float) -> None:
-        """Has the kernel end each call after so many seconds."""
+        """Makes the kernel end each call after this many seconds."""
         self._scheduler.check()
         self._timeout, self._limit = None, seconds
 
@@ -219,7 +219,7 @@ class SimSocket:
         return self._peer_name
 
     def fileno(self) -> int:
-        """Returns a number of no use: what needs one goes through the world."""
+        """Returns a number without use: code that needs one goes through the world."""
         return -1 if self.is_closed else 1 << 20
 
     def bind(self, address: Any, /) -> None:

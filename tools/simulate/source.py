@@ -46,7 +46,7 @@ class Source:
         task = self._scheduler.current
         assert task
         self.bytes_read += call.end - call.begin
-        for block in range(-(-call.begin // COUNTED_BYTES), -(-call.end // COUNTED_BYTES)):  # a short read goes on
+        for block in range(-(-call.begin // COUNTED_BYTES), -(-call.end // COUNTED_BYTES)):  # a short read continues
             self.reads[call.name, block].append(Read(self._scheduler.now, task.process))
 
     def spoil(self, kind: str, number: int) -> None:

@@ -18,7 +18,7 @@ from tools.simulate.disk import LOCAL, OPEN, READ, SYNC, WRITE, Disk, Speed
 from tools.simulate.scheduler import Scheduler
 
 NAME = "name"
-_SPAN = EPOCH // 100  # four months: no clock is as wrong, and the real time is years later
+_SPAN = EPOCH // 100  # four months: no clock is that wrong, and the real time is years later
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +147,13 @@ class Storage:
         self._tell(NAME, disk, _whole(target, dst_dir_fd))
 
     def touch(self, path: Any, *, dir_fd: int | None = None) -> None:
-        """Has a file bear the present time of its disk."""
+        """Sets a file's time to the present time of its disk."""
         disk = self._at(path, dir_fd)
         disk.wait(OPEN)
         os.utime(path, ns=disk.times(), dir_fd=dir_fd, follow_symlinks=False)
 
     def changed(self, status: os.stat_result) -> float:
-        """Returns when a file was changed, in seconds since 1970; what was made by other calls is as good as new."""
+        """Returns when a file was changed, in seconds since 1970; files that other calls made count as new."""
         is_virtual = status.st_mtime_ns < EPOCH + _SPAN
         return (status.st_mtime_ns if is_virtual else EPOCH + self._scheduler.now) / 1e9
 

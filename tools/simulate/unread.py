@@ -1,4 +1,4 @@
-"""Bytes that have come and were not read yet."""
+"""Bytes that were received and not read yet."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import deque
 
 
 class Unread:
-    """Bytes in the order in which they came."""
+    """Bytes in the order of arrival."""
 
     def __init__(self) -> None:
         self._parts, self._count = deque[memoryview](), 0
@@ -15,7 +15,7 @@ class Unread:
         return self._count
 
     def add(self, data: bytes) -> None:
-        """Adds bytes that have come."""
+        """Adds received bytes."""
         self._parts.append(memoryview(data))
         self._count += len(data)
 

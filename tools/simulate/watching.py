@@ -1,4 +1,4 @@
-"""What the oracle sees within the engine, by calls of it that are followed: they do what they do without it."""
+"""What the oracle sees within the engine, by wrapping its calls, whose behaviour does not change."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tools.simulate.scheduler import MS, S, Scheduler
 _HELD = 6  # pieces that came too early (running_digest.py)
 MOST_BUFFERS = 2 * THREADS + _HELD + 1
 _AVOIDED, _AT_ONCE = 49 * S // 10, 1 * MS  # a node that is silent is avoided for 5 s, by clocks that may be fast
-LATE = 20 * MS  #: in which who waits for bytes that are there goes on; the engine looks again after 100 ms in any case
+LATE = 20 * MS  #: within which a reader gets bytes that have arrived; the engine checks again after 100 ms in any case
 
 
 class Watching:
@@ -32,7 +32,7 @@ class Watching:
 
     Args:
         scheduler: of the schedule.
-        oracle: is told what breaks a promise.
+        oracle: notes broken promises.
     """
 
     def __init__(self, scheduler: Scheduler, oracle: Oracle) -> None:
@@ -109,7 +109,7 @@ class Watching:
     def _writing(self, write: Callable[..., None]) -> Callable[..., None]:
         def noted(store: Store, number: int, *arguments: Any) -> None:
             key = self._process, number
-            self._came[key] = self._scheduler.now  # some may look before this has returned
+            self._came[key] = self._scheduler.now  # some may check before this has returned
             write(store, number, *arguments)
             self._came[key] = self._scheduler.now
 
@@ -179,7 +179,7 @@ class Watching:
         return counted
 
     def check_shares(self, shares: Sequence[int]) -> None:
-        """Checks, where nothing went wrong, that no node has sent more than the others lack of its share.
+        """Checks that no node has sent more than the others lack of its share, if there was no fault.
 
         Args:
             shares: the bytes of the files that each node reads from the source.

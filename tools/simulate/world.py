@@ -100,7 +100,7 @@ class SimulatedWorld:
         return self._machine().clock.wall_ns() / 1e9
 
     def sleep(self, seconds: float) -> None:
-        """Lets others run for so long."""
+        """Sleeps for this many seconds."""
         ns = self._machine().clock.ns(seconds)
         if ns is None:
             self.scheduler.park()
@@ -136,7 +136,7 @@ class SimulatedWorld:
         return self._process().pid
 
     def boot_id(self) -> str:
-        """Returns what the present node's system is known by until it starts again."""
+        """Returns the boot id of the present node."""
         return self._process().boot
 
     def host(self) -> str:
@@ -165,16 +165,16 @@ class SimulatedWorld:
         return SimSocket(self.network, self._process(), "")
 
     def user_of(self, peer: Any) -> int:
-        """Returns this user, whose all processes are."""
+        """Returns this user, who owns all processes."""
         self.scheduler.check()
         return os.geteuid()
 
     def limit(self, peer: Any, seconds: float) -> None:
-        """Has each call on a connection end after so many seconds."""
+        """Ends each call on a connection after this many seconds."""
         peer.limit(seconds)
 
     def keep_alive(self, peer: Any) -> None:
-        """Does nothing: whose other end has ended without a word is silent for longer than anybody waits."""
+        """Does nothing: a lost peer is silent for longer than anybody waits."""
         self.scheduler.check()
 
     def selector(self) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 DOCS = Path(__file__).parents[2] / "docs"
-#: The heading of the table behind each chart, and what the chart is called.
+#: The heading of the table of each chart, and the chart's title.
 CHARTS = {
     "jpeg": (
         "JPEGs of 92 KB, RandomResizedCrop(224) and flip",

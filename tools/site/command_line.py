@@ -1,6 +1,6 @@
-"""What the site says of the command line from its parsers: the overview, and the options in each verb's page.
+"""The site's description of the command line, from its parsers: the overview, and the options in each verb's page.
 
-A page `docs/reference/commands/VERB.md` says by hand what the parser does not know: an example, what the verb leaves
+A page `docs/reference/commands/VERB.md` holds what the parser does not know: an example, what the verb leaves
 behind. Two marks stand for the rest, `<!-- purpose of VERB -->` and `<!-- options of VERB -->`.
 """
 
@@ -24,7 +24,7 @@ def verbs() -> dict[str, argparse.ArgumentParser]:
 
 
 def command_line() -> str:
-    """Returns the overview: each verb with a link to its page, and the options that are no verb's."""
+    """Returns the overview: each verb with a link to its page, and the options that belong to no verb."""
     rows = [(f"[`{name}`](commands/{name}.md)", _purpose(verb)[0]) for name, verb in verbs().items()]
     parts = [
         "# Command line",
@@ -83,7 +83,7 @@ def _options(parser: argparse.ArgumentParser) -> str:
 
 
 def _is_left_out(action: argparse.Action) -> bool:
-    """Returns whether an option stands in the overview, or nowhere."""
+    """Returns whether an option is in the overview, or nowhere."""
     is_of_all = action.option_strings[:1] in [[name] for name in OF_ALL_VERBS]
     return is_of_all or action.dest == "help" or isinstance(action, argparse._SubParsersAction)
 

@@ -1,4 +1,4 @@
-"""What mkdocs asks for while it builds the site: the generated pages, links that hold there, nothing from elsewhere."""
+"""Hooks of mkdocs for the site: the generated pages, links that hold there, nothing from elsewhere."""
 
 from __future__ import annotations
 

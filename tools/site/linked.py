@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-README = ROOT / "README.md"  # the site has a home page of its own, docs/index.md
+README = ROOT / "README.md"  # the site has its own home page, docs/index.md
 CHANGELOG = ROOT / "CHANGELOG.md"  # to which only the navigation leads
 LINK = re.compile(r"(?<=\]\()([^)#\s]+)")
 _LANGUAGES = {".py": "python", ".yaml": "yaml", ".yml": "yaml", ".toml": "toml", "": "bash", ".sh": "bash"}

@@ -1,6 +1,6 @@
-"""What pages would load from other servers: nothing, so that the site works offline and reports no reader to anyone.
+"""Finds what pages would load from other servers: it must be nothing, so that the site works offline.
 
-`make docs` fails if a page loads such a thing. Links that a reader follows are no such thing.
+`make docs` fails if a page loads such a thing. Links that a reader follows do not count.
 """
 
 from __future__ import annotations

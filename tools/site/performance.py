@@ -1,7 +1,7 @@
 """Writes the tables of docs/performance.md from `benchmarks/results/`: `python -m tools.site.performance`.
 
 A table stands between `<!-- table FILE: TITLE -->` and `<!-- end of table -->`; FILE is a result without its suffix, or
-several results, whose rows follow one another. `(columns 1 2 5)` behind the title leaves out the others.
+several results, whose rows follow one another. `(columns 1 2 5)` after the title leaves out the others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The pages of the Python reference: a line `::: NAME` of a page, or of a page made here, becomes the name's docstring.
 
-The pages in `docs/reference/python/` show the names that users call, each with an example. Those for whoever extends
-dlio are made from the code, since docs/extending.md has their examples.
+The pages in `docs/reference/python/` show the names that users call, each with an example. Those for developers who
+extend dlio are made from the code, since docs/extending.md has their examples.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _path(module: str) -> Path:
 
 
 def _defined(name: str) -> str:
-    """Returns the name where an object of `dlio` or `dlio.sources` is defined; any other as it is."""
+    """Returns the name where an object of `dlio` or `dlio.sources` is defined; any other name unchanged."""
     module, _, last = name.rpartition(".")
     package = {"dlio": dlio, "dlio.sources": dlio.sources}.get(module)
     if package is None or last not in package.__all__:

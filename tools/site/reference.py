@@ -46,7 +46,11 @@ def exit_codes() -> str:
             for kind in error_types()
             if kind is not errors.DlioError
         ),
-        (errors.EXIT_INTERRUPTED, "`KeyboardInterrupt`", "interrupted by Ctrl-C; the same command goes on from there"),
+        (
+            errors.EXIT_INTERRUPTED,
+            "`KeyboardInterrupt`",
+            "interrupted by Ctrl-C; the same command continues from there",
+        ),
     ]
     shown = table(("exit code", "error in Python", "meaning"), [tuple(map(str, row)) for row in sorted(rows)])
     return (

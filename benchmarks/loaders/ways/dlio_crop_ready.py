@@ -1,4 +1,4 @@
-"""dlio with JPEGs packed by --crop-ready."""
+"""dlio with JPEGs packed with --crop-ready."""
 
 from __future__ import annotations
 

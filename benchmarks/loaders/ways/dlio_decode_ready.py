@@ -1,4 +1,4 @@
-"""dlio with JPEGs packed by --decode-ready."""
+"""dlio with JPEGs packed with --decode-ready."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""dlio's loader for JAX, with JPEGs as they are: global arrays, here on the CPU's one device."""
+"""dlio's loader for JAX, with unchanged JPEGs: global arrays, here on the CPU's one device."""
 
 from __future__ import annotations
 

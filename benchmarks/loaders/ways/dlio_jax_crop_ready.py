@@ -1,4 +1,4 @@
-"""As `dlio_jax`, with JPEGs packed by --crop-ready."""
+"""As `dlio_jax`, with JPEGs packed with --crop-ready."""
 
 from __future__ import annotations
 

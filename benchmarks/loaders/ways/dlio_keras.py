@@ -1,4 +1,4 @@
-"""dlio's PyDataset for Keras, with JPEGs as they are, asked for its batches in turn as Keras does."""
+"""dlio's PyDataset for Keras, with unchanged JPEGs, asked for its batches in turn as Keras does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""dlio with JPEGs as they are."""
+"""dlio with unchanged JPEGs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""dlio's tf.data.Dataset, with JPEGs as they are."""
+"""dlio's tf.data.Dataset, with unchanged JPEGs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""dlio's DataLoader for torch, with JPEGs as they are."""
+"""dlio's DataLoader for torch, with unchanged JPEGs."""
 
 from __future__ import annotations
 

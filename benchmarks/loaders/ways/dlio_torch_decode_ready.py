@@ -1,4 +1,4 @@
-"""As `dlio_torch`, with JPEGs packed by --decode-ready."""
+"""As `dlio_torch`, with JPEGs packed with --decode-ready."""
 
 from __future__ import annotations
 

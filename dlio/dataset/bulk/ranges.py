@@ -79,7 +79,7 @@ def read_values(ranges: Sequence[ValueRanges], take: Take) -> Iterator[Values]:
 
 
 def _runs(ends: Numbers) -> list[slice]:
-    """Returns runs of values that end there, one behind the other, each of about `_RUN_BYTES`."""
+    """Returns runs of consecutive values that end there, each of about `_RUN_BYTES`."""
     number = ends // _RUN_BYTES
     starts = [0, *((number[1:] != number[:-1]).nonzero()[0] + 1).tolist()] if len(ends) else []
     return list(map(slice, starts, [*starts[1:], len(ends)]))

@@ -1,11 +1,11 @@
-"""CRC-32C taken back by a row of bytes, for each of many samples at once, by numpy.
+"""Removes a row of bytes from the end of CRC-32Cs, of many samples at once, by numpy.
 
-This saves time: a bulk read then compares one checksum for each value. Extending each value's checksum to that of its
-sample takes 2300 ns a record, with this it is 1700 (784 bytes each, in memory, one core of a Xeon). Taking back itself
-takes 230 ns a record, once per shard.
+This saves time: a bulk read then compares one checksum for each value. Extending each value's checksum to the checksum
+of its sample takes 2300 ns a record, with this it is 1700 (784 bytes each, in memory, one core of a Xeon). The removal
+itself takes 230 ns a record, once per shard.
 
 A step of the CRC shifts the state by a byte and adds an entry of a table; the 256 entries differ in their highest byte,
-so that a step can be taken back (M. Stigge et al., "Reversing CRC", 2006).
+so that a step can be reversed (M. Stigge et al., "Reversing CRC", 2006).
 """
 
 from __future__ import annotations

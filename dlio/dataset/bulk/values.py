@@ -156,7 +156,7 @@ class BulkValues:
     def made(
         self, records: Numbers, values: list[memoryview], wrong: list[int]
     ) -> tuple[list[memoryview] | list[Array], list[int]]:
-        """Returns what `read` returns, given values of which not all have one shape, and the rows of wrong ones."""
+        """Returns what `read` returns, given values of several shapes, and the rows of wrong ones."""
         if self._shapes is None:
             return values, wrong
         shapes = map(tuple, self._shapes[records].tolist())
@@ -171,7 +171,7 @@ class BulkValues:
         return array if array.flags.writeable and array.flags.aligned else array.copy()
 
     def ranges(self, records: Numbers) -> ValueRanges | None:
-        """Returns where the values of `records` are; None if all have one shape, arrive, or must be searched."""
+        """Returns where the values of `records` are; None if all have the same shape, arrive, or must be searched."""
         if self._kind.is_fixed or self._spans.file.is_arriving or (offsets := self._known(records)) is None:
             return None
         before, after = self._crcs_before(records), self._after[records]
@@ -275,7 +275,7 @@ class BulkValues:
         return self._spans.file.will_need(self._spans.starts[records], self._spans.stops[records])
 
     def _search(self, records: Numbers) -> None:
-        """Finds offsets by the marker."""
+        """Finds offsets by searching for the marker."""
         if self._spans.file.is_arriving:  # the values are asked for with the beginnings, in one request
             self.prefetch_hint(records)
         marker, starts = self._spans.marker, self._spans.starts[records]

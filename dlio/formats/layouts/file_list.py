@@ -1,4 +1,4 @@
-"""The list of a shard whose samples are files of their own, `NAME.list`: what there is of each file, column by column.
+"""The list of a shard whose samples are separate files, `NAME.list`: what there is of each file, column by column.
 
 "dlio files 1\\n"     13 bytes
 count                int64, little-endian: how many columns follow, 4 and one for each other field
@@ -46,7 +46,9 @@ def large_field(schema: Schema) -> str:
     """
     held = [name for name in schema if str(schema[name]) == "bytes"]
     if len(held) != 1 or not all(schema[name].is_fixed for name in schema if name not in held):
-        raise SchemaError(f"a file is one field of bytes, and the others are numbers of one shape: {schema.types()}")
+        raise SchemaError(
+            f"expected one field of bytes for the file, and numbers of one shape for the others: {schema.types()}"
+        )
     return held[0]
 
 
@@ -119,12 +121,12 @@ class FileList:
         """Returns the path of a file, below the folder of the files.
 
         Raises:
-            CorruptRecordError: it leads outside.
+            CorruptRecordError: it points outside.
         """
         start = int(self.ends[index - 1]) if index else 0
         name = self.names[start : int(self.ends[index])].decode(errors="replace")
         if not is_inside(name):
-            raise CorruptRecordError(self.path, f"the name {name!r} leads outside of the folder", record=index)
+            raise CorruptRecordError(self.path, f"the name {name!r} points outside the folder", record=index)
         return name
 
     def read_file(self, index: int, folder: str) -> bytes:
@@ -166,13 +168,13 @@ class FileList:
         except StorageError as error:
             if error.errno not in _GONE:
                 raise
-            problem = f"{os.strerror(error.errno or 0)}, though it was there when it was indexed"
+            problem = f"{os.strerror(error.errno or 0)}, though it existed when it was indexed"
             raise CorruptRecordError(path, f"{problem}: {_advice(Path(folder))}", record=index) from error
 
     def _check_same(self, index: int, path: Path, status: os.stat_result) -> None:
         size = int(self.sizes[index])
         if size > MOST_BYTES:
-            problem = f"its list gives a file {size:,} bytes, more than {MOST_BYTES:,}, the most of an image"
+            problem = f"its list says that a file has {size:,} bytes, more than {MOST_BYTES:,}, the limit for an image"
             raise CorruptRecordError(path, f"{problem}: index again, which leaves it out", record=index)
         if not stat.S_ISREG(status.st_mode) or status.st_size != size:
             raise self._changed(index, path, f"it has {status.st_size:,} bytes, and had {size:,} when it was indexed")
@@ -180,7 +182,7 @@ class FileList:
             raise self._changed(index, path, "it was modified since it was indexed")
 
     def _cut(self, index: int, path: Path) -> CorruptRecordError:
-        return self._changed(index, path, "it was cut off while it was read")
+        return self._changed(index, path, "it was truncated while it was read")
 
     def _changed(self, index: int, path: Path, problem: str) -> CorruptRecordError:
         return CorruptRecordError(path, f"{problem}: restore it, or index the folder again", record=index)
@@ -190,7 +192,7 @@ def _advice(folder: Path) -> str:
     """Returns what to do where a file is missing in `folder`."""
     if folder.is_dir():
         return "bring it back, or index again"
-    where = f" to {folder.readlink()} leads nowhere" if folder.is_symlink() else ", to the folder of the files, is lost"
+    where = f" to {folder.readlink()} is broken" if folder.is_symlink() else ", to the folder of the files, is lost"
     return f"the link {folder}{where}: bring the folder back, make the link again, or index again"
 
 
@@ -204,7 +206,7 @@ def _columns(data: bytes) -> list[memoryview]:
     """Returns the columns of a list; raises ValueError if it does not hold what its head says."""
     at = len(_MAGIC) + 8
     if not data.startswith(_MAGIC) or len(data) < at:
-        raise ValueError("it does not begin as one")
+        raise ValueError("it does not begin with its magic number")
     count = int.from_bytes(data[at - 8 : at], "little")
     if not _OF_EVERY_LIST <= count <= (len(data) - at) // 8:
         raise ValueError(f"{count:,} columns")

@@ -107,7 +107,7 @@ def _dataset(library: h5py.File, path: Path, name: str) -> h5py.Dataset:
     if not isinstance(library.get(name, getlink=True), h5py.HardLink):
         # the message lists no others: HDF5 may crash when it lists a damaged file
         raise CorruptRecordError(
-            path, f"it has no dataset {name!r} of its own: restore the file, or see by h5ls what it has"
+            path, f"the file holds no dataset {name!r} itself: restore the file, or list its datasets with h5ls"
         )
     found = library[name]
     if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:
@@ -128,7 +128,10 @@ def _offsets(library: h5py.File, file: RandomAccessFile, name: str, last: int) -
         wrong = np.array([rows.num_rows - 1])
     if wrong.size:
         row = int(wrong[0])
-        problem = f"{name} says {offsets[row]} there, expected increasing numbers from 0 to {last}: restore the file"
+        problem = (
+            f"{name} holds {offsets[row]} at this offset, expected increasing numbers from 0 to {last}: restore the "
+            "file"
+        )
         raise CorruptRecordError(file.path, problem, record=max(row - 1, 0), offset=rows.locate(row))
     return offsets
 

@@ -8,7 +8,7 @@ III.E and IV.A.2.d), little-endian:
     object  u16 number | u16 references | 4 zeros | u64 size | data, up to a multiple of 8
             number 0 is free space, and its size counts its head, too
 
-HDF5 1.14 loops for ever, holding Python's lock, in a heap whose free space has the size 0.
+HDF5 1.14 loops forever, holding Python's lock, in a heap whose free space has the size 0.
 """
 
 from __future__ import annotations

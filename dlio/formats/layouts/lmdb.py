@@ -10,7 +10,7 @@ transaction number counts.
     leaf, branch   page | u16 offsets in the page of its nodes, up to byte `lower` | nodes, from byte `upper` on
     node   u16, u16 low and high half of the value's size | u16 flags | u16 key's size | key | value; in a branch the
            first three numbers are the child's page; with flag 1 the value is the u64 number of an overflow page
-    overflow   page | value, which goes on over the pages that follow
+    overflow   page | value, which continues over the pages that follow
 """
 
 from __future__ import annotations
@@ -32,4 +32,4 @@ MAX_KEY_BYTES = 511
 PAGE_BYTES = 4096
 ROOM = PAGE_BYTES - PAGE.size
 OFFSET_BYTES = 2
-MAX_NODE_BYTES = (ROOM // 2 & -2) - OFFSET_BYTES  # `me_nodemax`: with more, the value gets pages of its own
+MAX_NODE_BYTES = (ROOM // 2 & -2) - OFFSET_BYTES  # `me_nodemax`: with more, the value gets its own pages

@@ -99,7 +99,7 @@ def _leaf_heads(numbers: Numbers, counts: Numbers, uppers: Numbers) -> Array:
 
 
 def _node_heads(key_bytes: Numbers, num_bytes: Numbers, is_big: npt.NDArray[np.bool_]) -> Array:
-    """Returns the heads of nodes; those that are big have their values in pages of their own."""
+    """Returns the heads of nodes; those that are big have their values in their own pages."""
     heads = np.zeros(len(is_big), _NODE)
     heads["low"], heads["high"] = num_bytes & 0xFFFF, num_bytes >> 16
     heads["flags"], heads["key_bytes"] = np.where(is_big, layout.BIG_VALUE, 0), key_bytes

@@ -115,7 +115,7 @@ class _Meta:
 def _meta_in_force(file: RandomAccessFile) -> _Meta:
     first = _meta(file, 0, 0)
     if first.page_bytes not in _PAGE_BYTES:
-        raise _corrupt(file, f"LMDB has no page size of {first.page_bytes} bytes", offset=0)
+        raise _corrupt(file, f"its pages have {first.page_bytes} bytes, which is no page size of LMDB", offset=0)
     second = _meta(file, 1, first.page_bytes)
     if second.page_bytes != first.page_bytes:
         problem = f"its meta pages have page sizes of {first.page_bytes} and {second.page_bytes} bytes"
@@ -190,16 +190,18 @@ def _problem(flags: int, beyond_page: bool, beyond_file: bool) -> str | None:
 def _page(file: RandomAccessFile, meta: _Meta, number: int, kind: int) -> tuple[bytes, tuple[int, ...]]:
     """Returns a branch or leaf page and the offsets of its nodes."""
     if number > meta.last_page:
-        raise _corrupt(file, f"its tree leads to page {number}, the last one is {meta.last_page}")
+        raise _corrupt(file, f"its tree refers to page {number}, the last one is {meta.last_page}")
     offset = number * meta.page_bytes
     page = file.read(offset, meta.page_bytes)
     found, _, flags, lower, upper = PAGE.unpack_from(page)
     if found != number or flags & _KINDS != kind or not PAGE.size <= lower <= upper <= len(page):
         expected = "leaf" if kind == LEAF else "branch"
-        raise _corrupt(file, f"page {number} is not the {expected} page that is expected here", offset=offset)
+        raise _corrupt(
+            file, f"page {number} is not the {expected} page that its place in the tree needs", offset=offset
+        )
     nodes = struct.unpack_from(f"<{(lower - PAGE.size) // 2}H", page, PAGE.size)
     if nodes and (min(nodes) < upper or max(nodes) > len(page) - NODE.size):
-        raise _corrupt(file, f"page {number} has a node outside of it", offset=offset)
+        raise _corrupt(file, f"page {number} has a node beyond its end", offset=offset)
     return page, nodes
 
 

@@ -89,7 +89,7 @@ class TreeWriter:
         self._num_entries += len(keys[0])
 
     def _write_value(self, parts: Sequence[Part], num_bytes: int) -> int:
-        """Writes a value to pages of its own and returns the number of the first."""
+        """Writes a value to its own pages and returns the number of the first."""
         number, num_pages = self._next_page, -(-(layout.PAGE.size + num_bytes) // PAGE_BYTES)
         head = layout.OVERFLOW_PAGE.pack(number, 0, layout.OVERFLOW, num_pages)
         zeros = bytes(num_pages * PAGE_BYTES - num_bytes - len(head))

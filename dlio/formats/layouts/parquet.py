@@ -72,7 +72,7 @@ class ParquetFile:
             yield from (chunk for chunk in each.chunks if f"{chunk.column}.".startswith(f"{path}."))
 
     def not_plain(self, path: str) -> str | None:
-        """Returns why the values of a leaf column do not lie in the file as they are; None if they do."""
+        """Returns why the values of a leaf column are not stored plain in the file; None if they are."""
         for chunk in self.chunks(path):
             if chunk.codec != "UNCOMPRESSED":
                 return f"compressed ({chunk.codec})"
@@ -112,8 +112,8 @@ class ParquetFile:
         for path in taken:
             total += self.check_growth(path)[1]
             if total > self._limit:
-                advice = "restore the file, choose other columns by --schema, or pack it with --source parquet"
-                problem = f"column {path!r}: with those before it it unpacks to {total} bytes: {advice}"
+                advice = "restore the file, choose other columns with --schema, or pack it with --source parquet"
+                problem = f"column {path!r}: together with the columns before it, it unpacks to {total} bytes: {advice}"
                 raise CorruptRecordError(self.file.path, problem)
             names += [chunk.column for chunk in self.chunks(path, 0) if chunk.is_bytes]
         with reading(self.file.path):
@@ -147,5 +147,5 @@ def require_plain(file: ParquetFile, name: str, column: ArrowColumn) -> None:
     """
     problem = file.not_plain(leaf(column))
     if problem:
-        advice = "pack it with --source parquet, or choose other columns by --schema"
+        advice = "pack it with --source parquet, or choose other columns with --schema"
         raise SchemaError(f"{file.file.path}: the column {name!r} is {problem}, and cannot be read in place: {advice}")

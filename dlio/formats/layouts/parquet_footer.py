@@ -1,4 +1,4 @@
-"""The footer of a Parquet file, of which dlio takes where each column's chunks lie. pyarrow ends on some hostile ones.
+"""The footer of a Parquet file, which says where each column's chunks are. pyarrow crashes on some hostile footers.
 
     file          1 version | 2 schema: elements | 3 rows | 4 row groups
     element       3 repetition: 0 required, 1 optional, 2 repeated | 4 name | 5 children; a tree, the root first

@@ -136,7 +136,7 @@ def plain_extents(file: RandomAccessFile, chunk: Chunk) -> Numbers:
 def _page_extents(file: RandomAccessFile, chunk: Chunk, page: Page) -> Numbers:
     encoding = page.head.get(4 if page.kind == DATA_V2 else 2)
     if page.kind == DICTIONARY or encoding != _PLAIN:
-        raise _damaged(file, chunk, page.begin, "its values are not plain: pack it with --source parquet")
+        raise _damaged(file, chunk, page.begin, "its values are not PLAIN-encoded: pack it with --source parquet")
     at = _after_levels(file, chunk, page)
     count = page.num_values
     if 4 * count > page.end - at:
@@ -167,7 +167,7 @@ def _after_levels(file: RandomAccessFile, chunk: Chunk, page: Page) -> int:
     if not chunk.has_definitions:
         return page.begin
     if page.head.get(3) != _RLE:
-        raise _damaged(file, chunk, page.begin, "levels that are not run lengths: pack it with --source parquet")
+        raise _damaged(file, chunk, page.begin, "its levels are not run-length encoded: pack it with --source parquet")
     if page.begin + 4 > page.end:
         raise _damaged(file, chunk, page.begin, "a page without levels")
     return page.begin + 4 + int.from_bytes(file.read(page.begin, 4), "little")

@@ -39,7 +39,7 @@ def frame(stem: bytes, extension: bytes, prefix: bytes, num_bytes: int) -> tuple
     """Returns the bytes around the data of the file `prefix/stem` + `extension` of `num_bytes`.
 
     Returns:
-        Its ustar header, 512 bytes, and the zeros behind the data.
+        Its ustar header, 512 bytes, and the zeros after the data.
     """
     before, checksum, after, zeros = _without_stem(len(stem), extension, prefix, num_bytes)
     return b"%b%b%06o\0 %b" % (stem, before, checksum + _sum(stem), after), zeros
@@ -150,7 +150,7 @@ def _data_bytes(head: Header, extended: dict[bytes, bytes], left: int) -> int:
     num_bytes = head.num_bytes if is_extension else int(extended.get(b"size", head.num_bytes))
     limit = min(left, _MAX_LONG_NAME_BYTES) if is_extension else left
     if not 0 <= num_bytes <= limit:
-        raise ValueError(f"a member of {num_bytes} bytes where at most {limit} can be: the file is cut off or damaged")
+        raise ValueError(f"a member of {num_bytes} bytes where at most {limit} fit: the file is cut off or damaged")
     return num_bytes
 
 

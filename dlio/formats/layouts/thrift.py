@@ -53,7 +53,7 @@ class _Reader:
         if kind in (_TRUE, _FALSE, _BYTE):
             return self._byte()
         if not depth:
-            raise ValueError("structs within structs without end")
+            raise ValueError("structs are nested too deeply")
         if kind == _STRUCT:
             return self.struct(depth - 1)
         if kind in (_LIST, _SET):

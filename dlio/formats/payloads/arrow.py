@@ -5,7 +5,7 @@
     string                                          str
     bool, int8 ... uint64, float16 ... float64      that number; int64 for `label`
     list<...> of these                              an array or a list; of any length, or of the list's own
-    struct<a, b>                                    fields of their own: `NAME_a`, `NAME_b`
+    struct<a, b>                                    their own fields: `NAME_a`, `NAME_b`
 
 `img` and the like are read as `image` (`layouts.aliases`). Letters that a field's name cannot have become `_`. Class
 names are those of Hugging Face's ClassLabel, in the schema's metadata.
@@ -103,7 +103,7 @@ class ArrowColumn:
         return array
 
     def name_buffers(self, batch: pyarrow.RecordBatch) -> Iterator[pyarrow.Buffer]:
-        """Yields the buffers of a record batch in which `names` looks."""
+        """Yields the buffers of a record batch that `names` reads."""
         name, *rest = self.path
         array = batch.column(name)
         for each in (*rest, "path"):
@@ -122,7 +122,7 @@ def columns(schema: pyarrow.Schema) -> dict[str, ArrowColumn]:
     names = [re.sub(r"\W|^(?=\d)", "_", "_".join(column.path), flags=re.ASCII) or "_" for column in found]
     if len(set(names)) != len(names):
         twice = next(name for number, name in enumerate(names) if name in names[:number])
-        raise SchemaError(f"two columns would be a field {twice!r}: rename one of them")
+        raise SchemaError(f"two columns would become the field {twice!r}: rename one of them")
     held = field_names([name for name, column in zip(names, found, strict=True) if column.kind])
     return {held.get(name, name): column for name, column in zip(names, found, strict=True)}
 
@@ -197,7 +197,7 @@ def convert(kind: Field, value: Any) -> Value:
 def _array(value: object, dtype: str) -> Array:
     """Returns a list as an array; numpy would make nan or False of a null. Raises ValueError."""
     if _has_null(value):
-        raise ValueError("the list has a null: give a number in its place")
+        raise ValueError("the list has a null: replace it by a number")
     try:
         return np.array(value, dtype=dtype)
     except TypeError as error:

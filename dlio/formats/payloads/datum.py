@@ -72,8 +72,8 @@ def _encode(sample: Sample, *, encoded: bool) -> list[Part]:
     image, label = sample.fields["image"], sample.fields["label"]
     if not -(2**31) <= label < 2**31:
         raise SchemaError(
-            f"sample {sample.key!r}, field 'label': {label} is beyond the int32 of Caffe's Datum; "
-            "hdf5 and tfrecord hold it"
+            f"sample {sample.key!r}, field 'label': {label} does not fit the int32 of Caffe's Datum;  "
+            "hdf5 and tfrecord can hold it"
         )
     parts = delimited(4, [image]) if encoded else _planes(image)
     return [*parts, _tail(label, encoded)]
@@ -133,7 +133,9 @@ def decode(data: bytes | memoryview, schema: Schema) -> Sample:
 def _image(datum: Any, kind: Field) -> Any:
     if datum.encoded == kind.is_number:
         found = "an encoded image" if datum.encoded else "raw pixels"
-        raise ValueError(f"the Datum holds {found}, the schema says {kind}: read it under the schema it follows")
+        raise ValueError(
+            f"the Datum holds {found}, the schema says {kind}: read it with the schema that it was written with"
+        )
     if datum.encoded:
         return datum.data
     shape = [getattr(datum, name) for name in _DIMENSIONS]

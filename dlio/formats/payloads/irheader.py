@@ -49,7 +49,7 @@ def encode(sample: Sample, schema: Schema, number: int) -> list[Part]:
     if not isinstance(label, int | float):
         return [HEADER.pack(len(label), 0.0, number, 0) + label.astype("<f4").tobytes(), image]
     if type(label) is int and abs(label) > MAX_INTEGER:
-        problem = f"{label} is not exact in float32, as recordio's image header keeps it, beyond {MAX_INTEGER}"
+        problem = f"{label} is not exact as a float32, which recordio's image header holds: the limit is {MAX_INTEGER}"
         raise SchemaError(f"sample {sample.key!r}, field 'label': {problem}; tfrecord can hold it")
     return [HEADER.pack(0, label, number, 0), image]
 

@@ -1,6 +1,6 @@
 """Message classes of `tf.train.Example`, Caffe's `Datum` and ArrayRecord, built by protobuf from their definitions.
 
-They live in a pool of their own, so that TensorFlow's and Caffe's classes of the same names can be loaded next to them.
+They live in their own pool, so that TensorFlow's and Caffe's classes of the same names can be loaded next to them.
 """
 
 from __future__ import annotations

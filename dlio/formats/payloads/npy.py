@@ -74,7 +74,7 @@ def parse_head(file: bytes | memoryview) -> tuple[np.dtype[np.generic], tuple[in
     ends = begins + int.from_bytes(file[8:begins], "little")
     match = _HEADER.fullmatch(file[begins:ends]) if ends <= len(file) else None
     if match is None:
-        raise ValueError("the .npy has a damaged header, or holds something else than numbers")
+        raise ValueError("the .npy has a damaged header, or does not hold numbers")
     shape = tuple(int(dim) for dim in match[3].replace(b",", b" ").split())
     try:
         return np.dtype(match[1].decode()), shape, match[2] == b"True", ends

@@ -70,16 +70,16 @@ def path_of(key: str) -> bytes:
     folder, _, name = key.encode().rpartition(b"/")
     path = _folder(folder) + _part(name) if name not in (b"", b".") else _folder(folder)[:-1]
     if not path or b"\0" in path:
-        raise ValueError("it is no path below a folder")
+        raise ValueError("it is not a path below a folder")
     if len(path) > _MAX_PATH_BYTES:
-        raise ValueError(f"it has {len(path)} bytes, the longest path {_MAX_PATH_BYTES}")
+        raise ValueError(f"it has {len(path)} bytes, the longest path has {_MAX_PATH_BYTES}")
     if path.startswith(PREFIX):
         raise ValueError(f"names that begin with {PREFIX.decode()} are dlio's own")
     return path
 
 
 def are_paths(keys: Sequence[bytes]) -> bool:
-    """Returns whether `path_of` gives every key as it is; may miss that it would."""
+    """Returns whether `path_of` returns every key unchanged; may return False although it would."""
     text = b"/%b/" % b"/".join(keys)
     if any(found in text for found in (b"//", b"/./", b"/../", b"\0", b"/" + PREFIX)):
         return False
@@ -94,7 +94,7 @@ def _folder(path: bytes) -> bytes:
 
 def _part(name: bytes) -> bytes:
     if name == b"..":
-        raise ValueError("it is no path below a folder")
+        raise ValueError("it is not a path below a folder")
     if len(name) > _MAX_NAME_BYTES:
         raise ValueError(f"a name in it has {len(name)} bytes, a file system holds {_MAX_NAME_BYTES}")
     return name

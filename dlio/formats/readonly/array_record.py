@@ -22,7 +22,7 @@ MAGIC = bytes.fromhex("83af70d10d884a3f")
 
 def refuses(schema: Schema) -> str | None:
     """Returns that dlio does not write ArrayRecord."""
-    return f"dlio reads ArrayRecord, and writes the fields {', '.join(map(repr, schema))} in other formats only"
+    return f"dlio can only read ArrayRecord: write the fields {', '.join(map(repr, schema))} in another format"
 
 
 class Records:
@@ -35,7 +35,7 @@ class Records:
         with closed_on_error(self._file):
             self._index = read_index(self._file)
         self._next = 0
-        self._kept: tuple[int, Group] | None = None  # replaced as a whole: what a thread has got stays as it is
+        self._kept: tuple[int, Group] | None = None  # replaced as a whole: what a thread has does not change
 
     def __len__(self) -> int:
         return self._index.num_records

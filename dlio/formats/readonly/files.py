@@ -27,11 +27,11 @@ SUFFIX = ".files"
 
 def refuses(schema: Schema) -> str | None:
     """Returns that dlio does not write loose files."""
-    return f"dlio reads loose files, and writes the fields {', '.join(map(repr, schema))} in other formats only"
+    return f"dlio can only read loose files: write the fields {', '.join(map(repr, schema))} in another format"
 
 
 def lies_apart(path: Path) -> bool:
-    """Returns whether the records of the shard at `path` are files of their own; see `ApartFormat`."""
+    """Returns whether the records of the shard at `path` are separate files; see `ApartFormat`."""
     return (path.parent / FOLDER).is_symlink()
 
 
@@ -86,7 +86,7 @@ class Reader:
         return self._joined.path, self._extent(index)[0]
 
     def spans(self, name: str, sizes: Numbers) -> Spans | None:
-        """Returns where the images lie in the shard's file, None if they are files of their own."""
+        """Returns where the images lie in the shard's file, None if they are separate files."""
         if self._joined is None:
             return None
         return Spans(self._joined, self._ends - self._files.sizes, self._ends, sizes * 0)

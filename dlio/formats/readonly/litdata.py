@@ -43,7 +43,7 @@ _TYPES = {"numpy": (*_NUMPY, "", "", "bool"), "tensor": tuple(_TORCH.split())}
 
 def refuses(schema: Schema) -> str | None:
     """Returns that dlio does not write LitData."""
-    return f"dlio reads LitData, and writes the fields {', '.join(map(repr, schema))} in other formats only"
+    return f"dlio can only read LitData: write the fields {', '.join(map(repr, schema))} in another format"
 
 
 @dataclass(frozen=True, slots=True)

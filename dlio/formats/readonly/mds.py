@@ -56,7 +56,7 @@ _TYPE_CODES = {
 
 def refuses(schema: Schema) -> str | None:
     """Returns that dlio does not write MDS."""
-    return f"dlio reads MDS, and writes the fields {', '.join(map(repr, schema))} in other formats only"
+    return f"dlio can only read MDS: write the fields {', '.join(map(repr, schema))} in another format"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def read_offsets(file: RandomAccessFile) -> Numbers:
     count = int.from_bytes(file.read(0, 4), "little")
     offsets = np.frombuffer(file.read(4, 4 * (count + 1)), dtype="<u4").astype("int64")
     if offsets[0] < 4 * (count + 2) or (np.diff(offsets) < 0).any() or offsets[-1] != file.num_bytes:
-        problem = f"its offsets do not lead from {4 * (count + 2)} up to its end, {file.num_bytes}: restore the file"
+        problem = f"its offsets do not increase from {4 * (count + 2)} to its end, {file.num_bytes}: restore the file"
         raise CorruptRecordError(file.path, problem, offset=4)
     return offsets
 

@@ -1,9 +1,9 @@
 """Parquet as Hugging Face's datasets 4.6 and later write it, read in place: images plain in the file, without a copy.
 
-Encoded images are columns of bytes, uncompressed and plain, so that each lies as it is in the file. A line of the index
-has offset and size of each image of a sample, in bytes. Other columns (`payloads.arrow` says which fields they make)
-are read by pyarrow, whole, when the first sample asks for one: image and label load without it, since the table of
-samples has the labels. The path of a sample's first image is its key.
+Encoded images are columns of bytes, uncompressed and plain, so that each is stored unchanged in the file. A line of the
+index has offset and size of each image of a sample, in bytes. Other columns (`payloads.arrow` says which fields they
+make) are read by pyarrow, whole, when the first sample asks for one: image and label load without it, since the table
+of samples has the labels. The path of a sample's first image is its key.
 
 Files of other kinds, compressed or with images in lists, are packed: `dlio pack --source parquet`.
 """
@@ -37,7 +37,7 @@ SUFFIX = ".parquet"
 
 def refuses(schema: Schema) -> str | None:
     """Returns that dlio does not write Parquet."""
-    return f"dlio reads Parquet, and writes the fields {', '.join(map(repr, schema))} in other formats only"
+    return f"dlio can only read Parquet: write the fields {', '.join(map(repr, schema))} in another format"
 
 
 class Reader:
@@ -51,7 +51,7 @@ class Reader:
         self._others: Others | None = None
         with closed_on_error(self._file):
             if not self._images:
-                raise SchemaError(f"{path} is read in place for its images: the schema has no field of bytes")
+                raise SchemaError(f"{path} is read in place for its images, but the schema has no field of bytes")
             found = read_index(path, 2 * len(self._images))
             extents = self._scan() if found is None else found[1]
             self._extents = extents.reshape(len(extents), -1, 2)

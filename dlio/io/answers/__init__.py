@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dlio.errors import StorageError
 
 if TYPE_CHECKING:
-    import asyncio  # takes as long to load as the rest of a pack of files
+    import asyncio  # takes as long to import as the rest of packing files
 
     from aiohttp import ClientResponse
     from fsspec import AbstractFileSystem
@@ -36,12 +36,12 @@ Span = tuple[int, int]  # from one byte to before another
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a server says of a file.
+    """What a server reports about a file.
 
     Attributes:
         num_bytes: its size.
         version: differs once its content has changed: its ETag, or the time of its last change; "" if it has neither.
-        time: when it was changed last, in ns since 1970; 0 if that is not said.
+        time: when it was changed last, in ns since 1970; 0 if the server does not say.
     """
 
     num_bytes: int
@@ -61,7 +61,7 @@ class State:
 
 
 def state_of(file_system: AbstractFileSystem, path: str, login: str = "") -> State:
-    """Returns what a server says of a file; raises as `at_most`, StorageError if a web server answers no ranges."""
+    """Returns what a server reports about a file; raises as `at_most`, StorageError if it does not answer ranges."""
     if "http" in file_system.protocol:
         return sync(file_system, _state_on_web, file_system, path, login)
     if "s3" in file_system.protocol:
@@ -102,13 +102,15 @@ def at_most(
         return bytes(sync(file_system, _from_web, file_system, path, limit, span, login, version))
     if "s3" in protocols:
         return bytes(sync(file_system, _from_s3, file_system, path, limit, span, version))
-    if version:
-        _check(state_of(file_system, path).version, version)
     start, end = span or (0, min(file_system.size(path), limit + 1))
     if file_system.async_impl:
         read = file_system._cat_file  # cat_file calls it without a timeout
-        return bytes(sync(file_system, read, path, start=start, end=end))
-    return bytes(file_system.cat_file(path, start=start, end=end))
+        data = bytes(sync(file_system, read, path, start=start, end=end))
+    else:
+        data = bytes(file_system.cat_file(path, start=start, end=end))
+    if version:  # asked after the read: before it, a change in between would go unnoticed
+        _check(state_of(file_system, path).version, version)
+    return data
 
 
 def sync(
@@ -166,7 +168,9 @@ async def _state_on_web(file_system: AbstractFileSystem, url: str, login: str) -
             raise FileNotFoundError("it is a folder")
         whole = re.fullmatch(r"bytes 0-0/([0-9]{1,18})", answer.headers.get("Content-Range", ""))
         if not whole:
-            raise StorageError("its server does not support range requests, so no copy could be continued: use another")
+            raise StorageError(
+                "its server does not support range requests, so an interrupted copy could not continue: use another"
+            )
         return _state_in(answer, int(whole[1]))
 
 
@@ -259,7 +263,7 @@ def drop_unfinished(file_system: AbstractFileSystem, path: str) -> None:
 
 
 async def bound(file_system: AbstractFileSystem) -> None:
-    """Has the S3 client refuse lists and errors that are too large; it would read them whole, of any size."""
+    """Makes the S3 client refuse lists and errors that are too large; it would read them whole, whatever their size."""
     client = await file_system.set_session()
 
     async def send(request: Any, **_: object) -> Any:

@@ -1,4 +1,4 @@
-"""Lists of the entries of folders by fsspec's file systems, which are bounded; a server may lie, and never end."""
+"""Bounded lists of the entries of folders by fsspec's file systems; a server may send wrong or endless answers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def listed(file_system: AbstractFileSystem, path: str, *, below: bool) -> list[E
 
 
 async def _listed_by_s3(file_system: AbstractFileSystem, path: str, below: bool) -> dict[str, Entry]:
-    """Returns the entries of a folder by name; a server may lie, repeat itself, and never end."""
+    """Returns the entries of a folder by name; a server may send wrong, repeated or endless entries."""
     bucket, folder, _ = file_system.split_path(path)
     prefix = f"{folder}/" if folder else ""
     query = {"Bucket": bucket, "Prefix": prefix, **({} if below else {"Delimiter": "/"}), **file_system.req_kw}

@@ -4,7 +4,7 @@ The engine, its protocol, its meetings and its clients reach the system through 
 (tests/test_import.py), so the same code runs in a simulator: in virtual time, with as many nodes in one process as
 asked for, and every order of events drawn from a seed. There `installed` puts another `World` in the system's place.
 
-Whatever waits, takes time, can fail, or differs between two runs goes through here. Paths are looked at directly
+Whatever waits, takes time, can fail, or differs between two runs goes through here. Paths are checked directly
 (`Path.exists`, `Path.stat`): of a disk the simulator has what it does with what is written to it.
 """
 
@@ -46,7 +46,7 @@ class Semaphore:
 
 @contextmanager
 def installed(world: World) -> Iterator[None]:
-    """Uses a world instead of the present one, for all threads of this process, until the block ends."""
+    """Uses a world instead of the current one, for all threads of this process, until the block ends."""
     global _world
     before, _world = _world, world
     try:
@@ -56,7 +56,7 @@ def installed(world: World) -> Iterator[None]:
 
 
 def monotonic() -> float:
-    """Returns seconds that never go back."""
+    """Returns the monotonic clock, in seconds."""
     return _world.monotonic()
 
 
@@ -66,7 +66,7 @@ def wall() -> float:
 
 
 def sleep(seconds: float) -> None:
-    """Lets others run for so long."""
+    """Sleeps for this many seconds."""
     _world.sleep(seconds)
 
 
@@ -85,7 +85,7 @@ def lock() -> Lock:
 
 
 def condition() -> Condition:
-    """Returns a condition with a lock of its own."""
+    """Returns a condition with its own lock."""
     return _world.condition()
 
 
@@ -100,7 +100,7 @@ def event() -> Event:
 
 
 def random_bytes(count: int) -> bytes:
-    """Returns bytes that nobody can guess."""
+    """Returns random bytes that nobody can guess."""
     return _world.random_bytes(count)
 
 
@@ -135,7 +135,7 @@ def listen(host: str, backlog: int) -> Socket:
 
 
 def connect(address: Address, seconds: float) -> Socket:
-    """Returns a TCP connection, whose calls time out after so many seconds; raises OSError."""
+    """Returns a TCP connection, whose calls time out after this many seconds; raises OSError."""
     return _world.connect(address, seconds)
 
 
@@ -150,7 +150,7 @@ def user_of(peer: Socket) -> int:
 
 
 def limit(peer: Socket, seconds: float) -> None:
-    """Has each call on a connection end after so many seconds, with BlockingIOError; see `System.limit`."""
+    """Ends each call on a connection after this many seconds, with BlockingIOError; see `System.limit`."""
     _world.limit(peer, seconds)
 
 
@@ -200,7 +200,7 @@ def replace(source: Any, target: Any, *, src_dir_fd: int | None = None, dst_dir_
 
 
 def touch(path: Any, *, dir_fd: int | None = None) -> None:
-    """Has a file bear the present time of its file system, as a write does; follows no link; raises OSError."""
+    """Sets a file's time to the present time of its file system, as a write does; follows no link; raises OSError."""
     _world.touch(path, dir_fd=dir_fd)
 
 

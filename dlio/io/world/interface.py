@@ -16,7 +16,7 @@ class Thread(Protocol):
     """A thread that was started."""
 
     def join(self, timeout: float | None = None) -> None:
-        """Waits until it has ended, or for so many seconds."""
+        """Waits until it has ended, or for this many seconds."""
 
     def is_alive(self) -> bool:
         """Returns whether it runs still."""
@@ -80,7 +80,7 @@ class Selector(Protocol):
         """Removes a socket."""
 
     def select(self, timeout: float | None = None) -> list[Any]:
-        """Returns the data of the sockets that can be read, after waiting for one; empty after so many seconds."""
+        """Returns the data of the sockets that can be read, after waiting for one; empty after this many seconds."""
 
     def close(self) -> None:
         """Ends it; the sockets stay open."""

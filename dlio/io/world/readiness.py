@@ -23,7 +23,7 @@ class SystemSelector:
         self._selector.unregister(peer)
 
     def select(self, timeout: float | None = None) -> list[Any]:
-        """Returns the data of the sockets that can be read, after waiting for one; empty after so many seconds."""
+        """Returns the data of the sockets that can be read, after waiting for one; empty after this many seconds."""
         return [key.data for key, _ in self._selector.select(timeout)]
 
     def close(self) -> None:

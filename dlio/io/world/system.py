@@ -1,6 +1,6 @@
 """The system itself, which adds nothing to what the operating system does.
 
-What connects imports `socket` when it is called: who only reads files is spared 3 ms.
+Functions that connect import `socket` when they are called: a process that only reads files saves 3 ms.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class System:
         return socket.create_server((host, 0), backlog=backlog)
 
     def connect(self, address: Address, seconds: float) -> socket.socket:
-        """Returns a TCP connection, whose calls time out after so many seconds; raises OSError."""
+        """Returns a TCP connection, whose calls time out after this many seconds; raises OSError."""
         import socket
 
         return socket.create_connection(address, seconds)
@@ -101,7 +101,7 @@ class System:
         return int(_CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[1])
 
     def limit(self, peer: Socket, seconds: float) -> None:
-        """Has the kernel end each call on a connection after so many seconds, with BlockingIOError.
+        """Makes the kernel end each call on a connection after this many seconds, with BlockingIOError.
 
         So one call can receive or send a whole body. With a timeout of Python's the kernel would not wait, and Python
         would wake up for each part that arrives.
@@ -159,7 +159,7 @@ class System:
         os.replace(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
 
     def touch(self, path: Any, *, dir_fd: int | None = None) -> None:
-        """Has the file system set a file's times: on a shared one its server's clock counts; follows no link."""
+        """Lets the file system set a file's times: on a shared one its server's clock counts; follows no link."""
         os.utime(path, dir_fd=dir_fd, follow_symlinks=False)
 
     def changed(self, status: os.stat_result) -> float:

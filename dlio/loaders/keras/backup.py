@@ -1,4 +1,4 @@
-"""BackupAndResume: saves a model with the state of its data set, and goes on from there in mid-epoch."""
+"""BackupAndResume: saves a model with the state of its data set, and continues from there in mid-epoch."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _LIMIT = 1 << 16  # bytes of it
 class BackupAndResume(keras.callbacks.Callback):  # type: ignore[misc]
     """Saves weights, the optimizer's state and the data set's, and begins `fit` with what was saved last.
 
-    Unlike Keras' BackupAndRestore it goes on with the next batch, not with the next epoch or with batches seen before.
-    The rest of the epoch is an epoch of Keras, with its validation. A kill at any moment leaves a backup that fits
-    together. The first rank saves; all load, so the folder must be one that all of them see. It stays after training:
-    the same `fit` then has nothing left to do, and with more `epochs` it goes on.
+    Unlike Keras' BackupAndRestore it continues with the next batch, not with the next epoch or with batches seen
+    before. The rest of the epoch is an epoch of Keras, with its validation. A kill at any moment leaves a consistent
+    backup. The first rank saves; all load, so the folder must be one that all of them see. It stays after training:
+    the same `fit` then has nothing left to do, and with more `epochs` it continues.
     """
 
     def __init__(self, data: PackedPyDataset, folder: str | Path, save_freq: int | Literal["epoch"] = "epoch") -> None:
@@ -39,7 +39,7 @@ class BackupAndResume(keras.callbacks.Callback):  # type: ignore[misc]
         """
         super().__init__()
         if save_freq != "epoch" and not (isinstance(save_freq, int) and save_freq > 0):
-            raise UsageError(f"save_freq={save_freq!r}: expected 'epoch' or a number of batches from 1")
+            raise UsageError(f"save_freq={save_freq!r}: expected 'epoch' or a number of batches >= 1")
         self._data, self._folder, self._save_freq = data, Path(folder), save_freq
         self._unsaved = self._counted = 0
 
@@ -52,7 +52,9 @@ class BackupAndResume(keras.callbacks.Callback):  # type: ignore[misc]
         if not (self._folder / _NAME).exists():
             return
         if not self.model.built:
-            raise UsageError("a model is resumed before it has weights: give it a keras.Input, or call it on a batch")
+            raise UsageError(
+                "the model has no weights yet, so it cannot resume: give it a keras.Input, or call it on a batch"
+            )
         saved = self._read()
         if self.model.optimizer is not None and not self.model.optimizer.built:
             self.model.optimizer.build(self.model.trainable_variables)
@@ -110,5 +112,5 @@ class BackupAndResume(keras.callbacks.Callback):  # type: ignore[misc]
             saved = json.loads(read_regular(path, _LIMIT))
             weights, state = str(saved["weights"]), dict(saved["state"])
         except (ValueError, TypeError, KeyError) as error:
-            raise UsageError(f"{path} is no backup: {error}; remove it to start again") from error
+            raise UsageError(f"{path} is not a backup: {error}; remove it to start again") from error
         return {"weights": Path(weights).name, "state": state}

@@ -47,8 +47,8 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         Args:
             data: the folder or URL that holds `manifest.jsonl`, a manifest, or a `Mixture` of these.
             batch_size: samples of this rank's batch.
-            steps_per_epoch: batches of an epoch of Keras, which go on through the data set again and again; by default
-                all of them. Give `fit` none.
+            steps_per_epoch: batches of an epoch of Keras, which continue through the data set again and again; by
+                default all of them. Give `fit` none.
             **keywords: see `dlio.loaders.options.Options`.
 
         Raises:
@@ -57,7 +57,7 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         """
         super().__init__()  # its workers would ask for batches out of turn
         if steps_per_epoch is not None and steps_per_epoch < 1:
-            raise UsageError(f"steps_per_epoch={steps_per_epoch}: expected a number from 1")
+            raise UsageError(f"steps_per_epoch={steps_per_epoch}: expected a number >= 1")
         channels_last = keras.config.image_data_format() == "channels_last"
         self._loader: Loader[Batch] = Loader(data, batch_size, channels_last=channels_last, **keywords)
         self._steps = steps_per_epoch
@@ -77,7 +77,7 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
     def __len__(self) -> int:
         """Returns the number of batches of the epoch that runs, the same on every rank.
 
-        It is that of every epoch, unless a run goes on in mid-epoch: then the first epoch has the rest.
+        It is that of every epoch, unless a run continues in mid-epoch: then the first epoch has the rest.
         """
         if self._steps is None:
             return len(self._loader.steps_left(self._epoch))
@@ -194,7 +194,7 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         return self._loader.state_after(*self._place(self._used))
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """Makes the next `fit(initial_epoch=data.epoch)` go on where `state` was taken; an empty one changes nothing.
+        """Makes the next `fit(initial_epoch=data.epoch)` continue from `state`; an empty one changes nothing.
 
         Raises:
             UsageError: the state is malformed, or of another data set, order or seed.

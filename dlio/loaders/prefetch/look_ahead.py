@@ -20,7 +20,7 @@ def look_ahead(made: Generator[T, None, None], count: int) -> Generator[T, None,
     with closing(made):
         for item in made:
             waiting.append(item)
-            del item  # whoever has it may let go of it
+            del item  # its user may drop it
             if len(waiting) > wanted:
                 yield waiting.popleft()
                 wanted = min(wanted + 1, count)

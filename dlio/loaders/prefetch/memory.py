@@ -28,7 +28,7 @@ def _aligned(memory: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
 
 
 class _Piece:
-    """Memory, and whether somebody uses it; for any number of threads, with or without Python's global lock."""
+    """Memory, and whether it is in use; for any number of threads, with or without Python's global lock."""
 
     def __init__(self, num_bytes: int) -> None:
         self.num_bytes = num_bytes
@@ -107,7 +107,7 @@ class Strip:
         self._rest = memoryview(bytearray())
 
     def take(self, num_bytes: int) -> memoryview:
-        """Returns the next `num_bytes`, with arbitrary content. More than a piece gets memory of its own."""
+        """Returns the next `num_bytes`, with arbitrary content. More than a piece gets its own memory."""
         if num_bytes > PIECE_BYTES:
             return _aligned(np.empty(num_bytes + _ALIGNMENT, np.uint8)).view(_Hashable).data
         with self._lock:

@@ -1,8 +1,8 @@
 """The reads of the parts of batches, with read-ahead for slow storage.
 
 A decoding thread has one read in progress at a time. From memory a read takes microseconds, and this is best. From a
-busy file server it takes milliseconds, in which nothing is decoded. Then the reads of coming parts are cut into pieces
-of a few requests each, and threads of their own make these ahead of use:
+busy file server it takes milliseconds, and nothing is decoded in that time. Then the reads of coming parts are cut into
+pieces of a few requests each, and their own threads make these ahead of use:
 
     coming parts          [1 2 3 4 5 6 7 8] [1 2 3 4 5 6 7 8] [1 2 3 ...    pieces, in the order of the batches
     done, or in progress   d d d d d p d d   p p p d p p p p   p p p
@@ -142,7 +142,7 @@ class Reads(Generic[R_co]):
 def _timed(read: Callable[[Rows | None], V], rows: Rows | None) -> tuple[V, float]:
     """Returns what `read` returns, and the seconds in which this thread waited for the storage.
 
-    If a read does not note them, they are those in which the thread did not work, for whatever reason.
+    If a read does not note them, they are the seconds in which the thread did not run, for whatever reason.
     """
     waits.taken()
     began, worked = time.perf_counter(), time.thread_time()

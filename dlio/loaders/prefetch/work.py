@@ -32,7 +32,7 @@ class Work(Generic[T_co]):
         item: the result, which the parts fill.
         parts: independent pieces of the work, called once each, by any thread.
         about: describes a part by its number, for errors.
-        hint: lets the system prefetch what the parts will read. Called once, by a thread of its own, before or during
+        hint: lets the system prefetch what the parts will read. Called once, by its own thread, before or during
             the parts. Its errors are dropped, since the parts meet them too.
         reads: the reads of the parts, in their order. They may be made ahead of the parts.
     """
@@ -80,7 +80,7 @@ def prefetched(
         works: what to make; iterated by the consumer's thread.
         num_threads: how many threads; 0 makes each item when it is asked for.
         prefetch: how many items ahead, at least 1.
-        timeout: seconds to wait for an item, and at the end for running parts; None waits for ever. Unused without
+        timeout: seconds to wait for an item, and at the end for running parts; None waits forever. Unused without
             threads.
 
     Raises:
@@ -143,7 +143,7 @@ class _Begun(Generic[T]):
         if os.getpid() != self.process:
             raise UsageError(
                 f"this iteration began in process {self.process}, and its threads do not exist in the fork "
-                f"{os.getpid()}: start a new iteration over the loader here"
+                f"{os.getpid()}: start a new iteration over the loader in this process"
             )
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         for part in self.parts:  # an interrupt of `wait` or `done` may leave them locked, and threads hanging
@@ -166,5 +166,5 @@ class _Begun(Generic[T]):
                 "time"
             )
         if self.hint is not None:
-            self.hint.cancel()  # too late to help, and hints must not fall behind for good
+            self.hint.cancel()  # too late to help, and hints must not stay late
         return self.work.item

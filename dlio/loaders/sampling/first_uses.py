@@ -9,7 +9,7 @@ import numpy as np
 
 from dlio.loaders.sampling.order import Indices
 
-_STEPS = 64  # looked at together
+_STEPS = 64  # processed together
 _MOST_SHARDS = 4096  # the rest comes hours later, in any order
 
 

@@ -164,10 +164,10 @@ def mixed_order(
 
 
 def _check_lanes(manifest: Manifest, sizes: Indices) -> None:
-    """Refuses lanes of which one has more than twice the samples of another, which would be used twice as often."""
+    """Refuses lanes if one has more than twice the samples of another: the smaller's would be used more often."""
     least, most = int(sizes.min()), int(sizes.max())
     if most > 2 * least:
         problem = (
-            f"{len(sizes)} lanes of {manifest.root} have {least:,} to {most:,} samples, and a mixture draws as often"
+            f"{len(sizes)} lanes of {manifest.root} have {least:,} to {most:,} samples, but a mixture draws as often"
         )
         raise UsageError(f"{problem} from each: use fewer lanes, or pack this set with more shards")

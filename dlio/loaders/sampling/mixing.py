@@ -26,14 +26,16 @@ from dlio.loaders.sampling.order import Indices, Window
 
 
 def mixing_score(window: Window, batch_size: int, sizes: Indices, label_counts: Indices | None = None) -> float:
-    """Returns how well labels mix: 1 is as in an exact shuffle; at 0.5 a batch is worth an exact one of half its size.
+    """Returns how well labels mix: 1 is as in an exact shuffle.
+
+    At 0.5 a batch is mixed as well as an exactly shuffled one of half its size.
 
     Args:
         window: the shuffle.
         batch_size: samples of a global batch, at least 1.
         sizes: the number of samples in each of S shards; int64 of shape (S,).
         label_counts: how many samples of each shard have each label, int64 of shape (S, classes), one or several
-            labels to a sample. Without it each shard counts as a class of its own, which gives the lowest score.
+            labels to a sample. Without it each shard counts as its own class, which gives the lowest score.
     """
     num_samples, num_shards = int(sizes.sum()), len(sizes)
     num_windows = -(-num_shards // window.num_shards)

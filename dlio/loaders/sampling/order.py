@@ -1,6 +1,6 @@
 """The order of samples: pure functions of the shards' sizes, a seed and an epoch.
 
-A lane is a group of shards with an order of its own. The shards are dealt to L lanes of about equal size, and every
+A lane is a group of shards with its own order. The shards are dealt to L lanes of about equal size, and every
 global batch takes the same number of samples from each lane:
 
     position      0    1    2    3    4    5   ...
@@ -44,7 +44,7 @@ class Window:
 
     def __post_init__(self) -> None:
         if not isinstance(self.num_shards, int) or self.num_shards < 1:
-            raise UsageError(f"a window of {self.num_shards!r} shards: expected a whole number from 1")
+            raise UsageError(f"a window of {self.num_shards!r} shards: expected a whole number >= 1")
 
 
 #: False: as packed. True: an exact shuffle of all samples. Window(w): see `Window`.
@@ -178,7 +178,7 @@ def _lanes(manifest: Manifest, sizes: Indices, count: int) -> tuple[Indices, ...
     if count != num_lanes(manifest):
         raise UsageError(
             f"{count} lanes: {manifest.root} is staged in {num_lanes(manifest)} parts, and each part is a lane; "
-            "leave lanes out, or stage the whole to every node"
+            "leave lanes out, or stage the whole data set to every node"
         )
     holders = np.array([shard.nodes[0] if shard.nodes else 0 for shard in manifest.shards])
     return tuple(np.flatnonzero(holders == node) for node in range(count))

@@ -38,7 +38,7 @@ class End(StrEnum):
 
 
 def end_of(end: End | str) -> End:
-    """Returns one of the three ways; raises UsageError if it is none."""
+    """Returns one of the three ways; raises UsageError for anything else."""
     try:
         return End(end)
     except ValueError:
@@ -203,8 +203,8 @@ def rank_steps(order: EpochOrder | MixedOrder, share: Share, end: End = End.DROP
     steps = RankSteps(order, share, end)
     if not len(steps):
         raise UsageError(
-            f"no whole batch: {share.world_size} ranks take {share.lane_batch} samples a step from each of "
+            f"no complete batch: {share.world_size} ranks take {share.lane_batch} samples a step from each of "
             f"{share.num_lanes} lanes, the smallest lane has {int(order.lane_sizes.min())}; "
-            "use a smaller batch, or end by pad instead of drop"
+            "use a smaller batch, or end='pad' instead of 'drop'"
         )
     return steps

@@ -37,7 +37,7 @@ def position_after(steps: RankSteps, number: int) -> Position:
 
 @dataclass(slots=True)
 class Progress:
-    """The positions of a run that goes on.
+    """The positions of a run that continues.
 
     Attributes:
         next: where the next iteration starts.
@@ -66,7 +66,7 @@ class Progress:
             self.next = self.loaded = Position(epoch)
 
     def load(self, position: Position) -> None:
-        """Makes the run go on at a position."""
+        """Makes the run continue at a position."""
         self.next = self.reached = self.before = self.loaded = position
 
 
@@ -102,7 +102,7 @@ class Run:
         if state["order"] != mine["order"]:
             raise UsageError(
                 f"the state belongs to another data set, shuffle or number of lanes than {self.manifest.root} "
-                f"with shuffle={self.shuffle} and lanes={self.lanes}: resume with what it was saved with"
+                f"with shuffle={self.shuffle} and lanes={self.lanes}: resume with the same ones"
             )
         if state["seed"] != self.seed:
             raise UsageError(f"the state was saved with seed={state['seed']}, this loader has seed={self.seed}")

@@ -109,12 +109,12 @@ class PackedDataset(Dataset[Any]):
 
         Raises:
             ManifestError: the folder holds no data set.
-            UsageError: a transform is none, or one of `dlio.images` is given, but samples have no field `image`; or
-                boxes or masks would not move with the image.
+            UsageError: a transform is not a transform, or one of `dlio.images` is given, but samples have no field
+                `image`; or boxes or masks would not move with the image.
         """
         transform = composed(transform)
         if isinstance(transform, type) and isinstance(transform, Transform):
-            raise UsageError(f"transform={transform.__name__} is a class: give one of it, such as CenterCrop(224)")
+            raise UsageError(f"transform={transform.__name__} is a class: give an instance, such as CenterCrop(224)")
         for name, given in {"transform": transform, "target_transform": target_transform}.items():
             if given is not None and not (callable(given) or isinstance(given, Transform)):
                 raise UsageError(f"{name}={given!r} is neither callable nor a transform of dlio.images")
@@ -222,7 +222,7 @@ class PackedDataset(Dataset[Any]):
 
 
 def chosen_part(dataset: Any, *, ascending: bool) -> Any:
-    """Returns a PackedDataset for Subsets and ConcatDatasets of some, however nested; anything else as it is.
+    """Returns a PackedDataset for Subsets and ConcatDatasets of some, however nested; anything else unchanged.
 
     With `ascending` the samples of Subsets are in the order of the shards, else as the Subsets have them.
 

@@ -29,6 +29,8 @@ def check_makes_batches(dataset: object, *, collates: bool, sized: bool) -> None
     if not isinstance(dataset, PackedDataset):
         raise UsageError(f"dlio's DataLoader reads a PackedDataset, not {type(dataset).__name__}: use torch's own")
     if dataset.makes_images and not collates:
-        raise UsageError("images of any size make no batch: give the PackedDataset a transform, or a collate_fn here")
+        raise UsageError(
+            "images of different sizes cannot form a batch: give the PackedDataset a transform, or a collate_fn here"
+        )
     if not sized:
         raise UsageError("batch_size=None: dlio's DataLoader makes batches; use torch's own for single samples")

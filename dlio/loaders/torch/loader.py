@@ -86,13 +86,13 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             pin_memory: copy tensors to pinned memory, if there is an accelerator.
             drop_last: end an epoch with whole batches; else the last may be short, and a few samples are repeated if
                 ranks would differ.
-            timeout: seconds to wait for a batch; None or 0 wait for ever.
+            timeout: seconds to wait for a batch; None or 0 wait forever.
             worker_init_fn, multiprocessing_context, persistent_workers: as torch's for processes; unused for threads.
             in_order, pin_memory_device: checked as by torch, else unused.
             generator: its initial seed is the seed, if `seed` is 0.
-            prefetch_factor: another word for `prefetch`: batches made ahead by all threads together.
+            prefetch_factor: an alias of `prefetch`: batches made ahead by all threads together.
             transform: applied to each image: one of `dlio.images`, or a list of these, or any function of a PIL image.
-            device: where the tensors of a batch shall be. Two batches are copied to a GPU ahead of the one in use,
+            device: the device of a batch's tensors. Two batches are copied to a GPU ahead of the one in use,
                 from pinned memory, on another stream than the consumer's. The state counts the batch in use.
             **keywords: see `dlio.loaders.options.Options`.
 
@@ -116,7 +116,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             and not own_order
             and not isinstance(getattr(batch_sampler, "sampler", None), RankSampler)
         ):
-            raise UsageError("end='mask' needs dlio's order, which marks repeated samples: give no sampler of your own")
+            raise UsageError("end='mask' needs dlio's order, which marks repeated samples: leave out your own sampler")
         self.shuffle, self.lanes, self.rank, self.world_size = shuffle, options.lanes, options.rank, options.world_size
         self.device = None if device is None else checked_device(device)
         self.seed = options.seed or (0 if generator is None else generator.initial_seed())
@@ -271,7 +271,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     def _require_own_order(self) -> None:
         if not self._own_order:
-            raise UsageError("a loader with a sampler of its own has no state: leave sampler and batch_sampler out")
+            raise UsageError("a loader with your own sampler has no state: leave sampler and batch_sampler out")
 
     stats = of_loader(Loader.stats)
     verdict = of_loader(Loader.verdict)

@@ -20,7 +20,7 @@ class Finding:
     """A fact on this machine.
 
     Attributes:
-        check: what was looked at.
+        check: what was checked.
         state: whether it is good.
         found: the fact.
         advice: what to change; "" if it is good.

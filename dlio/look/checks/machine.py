@@ -36,7 +36,7 @@ def core(check: str) -> Iterator[Finding]:
     flags = Path("/proc/cpuinfo").read_text()
     used = "AVX2" if re.search(r"\bavx2\b", flags) else "no AVX2"
     slow = platform.machine() == "x86_64" and used != "AVX2"
-    advice = "decoding takes up to twice as long without AVX2: take newer nodes"
+    advice = "decoding takes up to twice as long without AVX2: use newer nodes"
     yield judged(check, f"compiled core, {platform.machine()}, {used}", slow, advice)
     for image, there in (("JPEG", native.decodes_jpeg), ("PNG", native.decodes_png)):
         advice = str(native.missing(f"decoding {image}s fast", image))
@@ -92,7 +92,7 @@ def open_files(check: str) -> Iterator[Finding]:
 
 
 def mpi(check: str) -> Iterator[Finding]:
-    """Whether MPI starts, in a process of its own that knows nothing of the job."""
+    """Whether MPI starts, in its own process that knows nothing of the job."""
     of_jobs = {name for launcher in LAUNCHERS for name in launcher.names()}
     environ = {name: value for name, value in os.environ.items() if name not in of_jobs and name[:3] != "PMI"}
     if not _version("mpi4py"):

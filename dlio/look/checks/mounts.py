@@ -38,10 +38,13 @@ def of_mounts(check: str, found: list[tuple[str, str]], environment: Mapping[str
             yield _daos(check, folder, environment)
         elif kind.startswith("beegfs") and _BEEOND.search(folder):
             advice = f"dlio stage DATASET {folder} --allow-shared: one copy there is read by all nodes of the job"
-            yield Finding(check, State.GOOD, f"BeeOND at {folder}, of this job's nodes together: {advice}")
+            yield Finding(check, State.GOOD, f"BeeOND at {folder}, shared by this job's nodes: {advice}")
         elif kind.startswith("fuse") and (_COPPER.search(kind) or _COPPER.search(folder)):
-            use = "for environments and libraries; read data sets by their own path: dlio reads a shard once a job"
-            yield Finding(check, State.GOOD, f"Copper at {folder}, a cache that can only be read: {use}")
+            use = (
+                "use it for environments and libraries; read data sets at their own paths: dlio reads a shard once a "
+                "job"
+            )
+            yield Finding(check, State.GOOD, f"Copper at {folder}, a read-only cache: {use}")
     for name in sorted(environment):
         if re.fullmatch(r"DW_(JOB|PERSISTENT)_(PRIVATE|STRIPED)\w*", name):
             shared = "" if "PRIVATE" in name else " --allow-shared"
@@ -57,7 +60,9 @@ def of_mounts(check: str, found: list[tuple[str, str]], environment: Mapping[str
 def _daos(check: str, folder: str, environment: Mapping[str, str]) -> Finding:
     library = _INTERCEPTS.search(environment.get("LD_PRELOAD", ""))
     found = f"DAOS at {folder}, by dfuse, {f'with {library[0]}' if library else 'without its interception library'}"
-    advice = "reads pass the kernel: export LD_PRELOAD=/usr/lib64/libpil4dfs.so (or libioil.so) before the training"
+    advice = (
+        "reads go through the kernel: export LD_PRELOAD=/usr/lib64/libpil4dfs.so (or libioil.so) before the training"
+    )
     return judged(check, found, not library, advice)
 
 
@@ -65,5 +70,5 @@ def _burst_buffer(check: str, folder: Path) -> Iterator[Finding]:
     """The burst buffer of this node, if stage would not find it by itself."""
     if folder.is_dir() and os.access(folder, os.W_OK):
         known = any(Path(each) == folder for _, each in local_folders())
-        advice = f"stage does not look there by itself: dlio stage DATASET {folder}, or export TMPDIR={folder}"
+        advice = f"stage does not find it by itself: dlio stage DATASET {folder}, or export TMPDIR={folder}"
         yield judged(check, f"{folder}, this node's burst buffer", not known, advice)

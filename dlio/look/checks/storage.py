@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -21,8 +21,9 @@ from dlio.look.classes import evenly_spaced
 from dlio.pack.upright import orientation
 from dlio.stage.choose import measured
 from dlio.stage.client.resolve import resolve
+from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.locations import folders_with_copies
-from dlio.stage.copies.node_cache import copies, is_being_filled, is_in_use
+from dlio.stage.copies.node_cache import copies, is_being_filled, is_in_use, num_bytes
 from dlio.stage.planning import striping
 from dlio.targets import IMAGE
 from dlio.urls import shown, without_credentials
@@ -66,17 +67,22 @@ def leftovers(check: str) -> Iterator[Finding]:
             yield Finding(check, State.CHANGE, error.text, f"find out why {folder} cannot be read")
             continue
         found += len(staged)
-        for copy in staged:
-            if not copy.has_manifest() and not is_being_filled(copy):
-                advice = f"left by a job that ended: stage again, or dlio clean {folder}"
-                yield Finding(check, State.CHANGE, f"{copy.path} is incomplete", advice)
-            elif is_in_use(copy):
-                used += 1
-            else:
-                advice = f"its room is given back when another data set needs it, or now by dlio clean {folder}"
-                yield Finding(check, State.GOOD, f"{copy.path} is used by no job: {advice}")
+        begun = [copy for copy in staged if not copy.has_manifest() and not is_being_filled(copy)]
+        unused = [copy for copy in staged if copy not in begun and not is_in_use(copy)]
+        used += len(staged) - len(begun) - len(unused)
+        if begun:
+            advice = f"left by jobs that ended: stage again, or dlio clean {folder}"
+            yield Finding(check, State.CHANGE, f"{_counted(begun)} in {folder} incomplete", advice)
+        if unused:
+            advice = f"their space is freed when another data set needs it, or now with dlio clean {folder}"
+            yield Finding(check, State.GOOD, f"{_counted(unused)} in {folder} used by no job: {advice}")
     if used == found:
         yield Finding(check, State.GOOD, f"none: {found} staged and in use" if found else "nothing is staged here")
+
+
+def _counted(staged: Sequence[StagedFolder]) -> str:
+    num_copies = "1 copy" if len(staged) == 1 else f"{len(staged):,} copies"
+    return f"{num_copies} of {format_size(sum(map(num_bytes, staged)))}"
 
 
 def rates(check: str) -> Iterator[Finding]:
@@ -84,7 +90,7 @@ def rates(check: str) -> Iterator[Finding]:
     known = measured.load()
     verbs = {"read": known.read, "write": known.write}
     found = [f"{verb} {name} {format_size(rate)}/s" for verb, of in verbs.items() for name, rate in of.items()]
-    advice = "plan and stage assume those of a typical cluster: measure yours by dlio bench DATASET"
+    advice = "plan and stage assume those of a typical cluster: measure yours with dlio bench DATASET"
     yield judged(check, f"{', '.join(found)} ({measured.path()})" if found else "not measured", not found, advice)
 
 
@@ -158,7 +164,7 @@ def _stripes(manifest: Manifest, check: str) -> Finding:
 def destination(path: Path, dataset: str | Path | None, check: str) -> Iterator[Finding]:
     """The folder to stage to: its type, and whether the data set fits."""
     system = filesystem_of(path)
-    advice = "other machines see it: name a node-local folder, or stage by --strategy stripe"
+    advice = "other machines see it: name a node-local folder, or stage with --strategy stripe"
     yield judged(check, f"{path}: {_room(system)}", system.shared, advice)
     needed = load(dataset).num_bytes if dataset is not None else 0
     if needed > system.free_bytes:

@@ -27,7 +27,7 @@ _RANGES = 24  # three of each file
 
 
 def read_rate(paths: Sequence[Path]) -> tuple[float, int]:
-    """Returns at which rate these files are read, several at a time, and how many bytes were read.
+    """Returns the rate at which these files are read, several at a time, and how many bytes were read.
 
     Raises:
         StorageError: a file cannot be read.
@@ -43,7 +43,7 @@ def read_rate(paths: Sequence[Path]) -> tuple[float, int]:
 
 
 def url_rate(manifest: Manifest) -> tuple[float, int]:
-    """Returns at which rate a data set at a URL is read in ranges, several at a time, and how many bytes were read.
+    """Returns the rate at which a data set at a URL is read in ranges, several at a time, and how many bytes were read.
 
     Raises:
         StorageError: a file cannot be read.
@@ -98,7 +98,7 @@ def _open(path: str, flags: int) -> int:
 
 
 def write_rate(folder: Path) -> tuple[float, float]:
-    """Returns at which rates a file is written to a folder, to its disk, and read again; the file is removed.
+    """Returns the rates at which a file is written to a folder, to its disk, and read again; the file is removed.
 
     Raises:
         StorageError: it cannot be written.

@@ -27,7 +27,7 @@ class Windows:
 
     Attributes:
         num_images: of a sample of the data set.
-        num_records: those of which there are decode-ready records; all that follows is of these.
+        num_records: how many of them became decode-ready records; all that follows is of these.
         milliseconds: of CPU time for a window, by form; a JPEG that was packed crop-ready is crop-ready in both.
         num_bytes: by form.
     """
@@ -40,12 +40,16 @@ class Windows:
     def verdict(self) -> str:
         """Returns in a sentence whether `--decode-ready` pays."""
         if not self.num_records:
-            return f"--decode-ready does nothing: of {self.num_images} images read none is a JPEG that comes back"
+            return (
+                f"--decode-ready has no effect: none of the {self.num_images} images read is a JPEG that it can restore"
+            )
         jpeg, crop_ready, ready = (self.milliseconds[form] for form in FORMS)
         size = self.num_bytes["decode-ready"] / self.num_bytes["JPEG"]
-        times = f"a window takes {jpeg:.2f} ms of a JPEG, {crop_ready:.2f} crop-ready, {ready:.2f} decode-ready"
+        times = (
+            f"decoding a window takes {jpeg:.2f} ms from a JPEG, {crop_ready:.2f} crop-ready, {ready:.2f} decode-ready"
+        )
         pays = "pays if the CPU limits the loader" if ready <= _PAYS * crop_ready else "does not pay on this machine"
-        told = f"{self.num_records} of {self.num_images} images read qualify, and get {size:.2f} of their size"
+        told = f"{self.num_records} of {self.num_images} images read qualify, and become {size:.2f} times as large"
         return f"{times}; {told}: --decode-ready {pays}"
 
 

@@ -1,7 +1,7 @@
 // CRC-32C by a processor's instruction for eight bytes.
 //
 // An instruction begins with each cycle, and its result is there after three: so three parts of the bytes are summed up
-// side by side. Where a part is followed by others, its state goes on as if that many zeros came; `kBlock` of them are
+// side by side. Where a part is followed by others, its state continues as if that many zeros came; `kBlock` of them are
 // four look-ups.
 #pragma once
 

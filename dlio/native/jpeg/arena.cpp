@@ -26,7 +26,7 @@ void* allocate_or_fail(j_common_ptr codec, std::size_t size) {
 
 void* allocate_object(j_common_ptr codec, int, std::size_t size) { return allocate_or_fail(codec, size); }
 
-// Returns `num_rows` pointers to rows that lie one behind the other.
+// Returns `num_rows` pointers to rows that lie one after another.
 template <class Element>
 Element** allocate_rows(j_common_ptr codec, std::size_t row_bytes, std::size_t num_rows) {
   auto** rows = static_cast<Element**>(allocate_or_fail(codec, num_rows * sizeof(Element*)));

@@ -15,7 +15,7 @@ namespace dlio {
 //
 // libjpeg reaches its memory through the table of functions in `codec->mem`; `attach` puts the arena's functions
 // there. What libjpeg allocated before stays with libjpeg; everything later lives until the image is closed, also
-// the tables that libjpeg would keep for the next image: whoever opens an image clears the pointers to them.
+// the tables that libjpeg would keep for the next image: the code that opens an image clears the pointers to them.
 // Virtual arrays of blocks are real arrays. Those of samples (colour quantisation, and lossless JPEGs of several scans
 // from libjpeg-turbo 3 on) are refused as unsupported.
 class Arena {

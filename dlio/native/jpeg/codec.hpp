@@ -26,7 +26,7 @@ class OpenJpeg {
  public:
   // Throws JpegError where the headers are bad or claim more than the limits allow.
   explicit OpenJpeg(Bytes bytes, Markers markers = Markers::none) : OpenJpeg(bytes, markers, bytes.size) {}
-  // The same of a header whose coefficients lie elsewhere, in so many bytes.
+  // The same of a header whose coefficients are elsewhere, in this many bytes.
   OpenJpeg(Bytes header, Markers markers, std::size_t coded_bytes);
   ~OpenJpeg();
   OpenJpeg(const OpenJpeg&) = delete;
@@ -53,7 +53,7 @@ class JpegWriter {
   JpegWriter& operator=(const JpegWriter&) = delete;
 
   jpeg_compress_struct& info() noexcept;
-  // Returns what was written; valid as long as `out` stays as it is.
+  // Returns what was written; valid as long as `out` does not change.
   Bytes written() const noexcept;
 
  private:

@@ -15,7 +15,7 @@ namespace dlio {
 Image decode(Bytes jpeg);
 
 // Decodes the box (from its window only, where the JPEG is crop-ready), resizes it and writes it to the target, which
-// stays as it was on failure. Throws nothing: a batch goes on behind a bad image.
+// stays as it was on failure. Throws nothing: a batch continues behind a bad image.
 Status decode_box(Bytes jpeg, const Request& request, const Target& target) noexcept;
 
 }  // namespace dlio

@@ -69,7 +69,7 @@ void ErrorTrap::on_error(j_common_ptr codec) {
   fail(codec, status_of_error(codec->err->msg_code), message);
 }
 
-// Stops at the first warning about damaged data: libjpeg would go on and fill the rest with grey.
+// Stops at the first warning about damaged data: libjpeg would continue and fill the rest with grey.
 void ErrorTrap::on_message(j_common_ptr codec, int level) {
   if (level >= 0 || is_harmless(codec->err->msg_code)) return;
   char message[JMSG_LENGTH_MAX] = "";

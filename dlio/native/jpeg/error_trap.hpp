@@ -29,11 +29,11 @@ class ErrorTrap {
     if (!completes(body)) throw JpegError(status_, message_);
   }
 
-  // Ends the body that is running with a status and a message of our own. For callbacks that libjpeg calls.
+  // Ends the body that is running with a status and our own message. For callbacks that libjpeg calls.
   [[noreturn]] static void fail(j_common_ptr codec, Status status, const char* message) noexcept;
 
  private:
-  // A function of its own, never inlined: locals of its callers cannot sit in registers that longjmp restores.
+  // A separate function, never inlined: locals of its callers cannot sit in registers that longjmp restores.
   template <class Body>
   [[gnu::noinline]] bool completes(Body& body) {
     if (setjmp(jump_) != 0) return false;

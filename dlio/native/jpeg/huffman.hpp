@@ -114,7 +114,7 @@ struct BlockTables {
 bool decode_blocks(BitReader& reader, const BlockTables* tables, int num_blocks, JBLOCKROW* blocks) noexcept;
 
 // Decodes the `num_blocks` blocks of an MCU of each of two intervals, which have the same Huffman tables. Their codes
-// are read in turns: while one waits for its table, the processor goes on with the other. Returns whether all codes
+// are read in turns: while one waits for its table, the processor continues with the other. Returns whether all codes
 // were good.
 bool decode_two_mcus(BitReader (&readers)[2], const BlockTables (&tables)[2][kMaxMcuBlocks], int num_blocks,
                      JBLOCK* blocks, JBLOCK* others) noexcept;

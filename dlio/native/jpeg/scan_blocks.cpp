@@ -90,7 +90,7 @@ const std::int16_t* ScanBlocks::read_two(std::uint32_t& num_mcus) {
   }
   num_mcus = static_cast<std::uint32_t>(interval_ - skipped + num_others);
   next_ += num_mcus;
-  end_ = 0;  // whoever wants the rest of the other one begins it again
+  end_ = 0;  // a caller that needs the rest of the other one begins it again
   return memory_.blocks[skipped * stride];
 }
 

@@ -5,7 +5,7 @@
 // the IJG's libjpeg (6b to 9f), libjpeg-turbo (1.0 to 3.1) and mozjpeg. The public structure that points to it is
 // checked by libjpeg itself: jpeg_create_decompress fails where the library that is loaded has another version or
 // another size of it than the headers that the core was built with. And before the first use libjpeg_takes_our_decoder
-// tries the exchange on a small JPEG of its own, since the library that is loaded may still be another than the one at
+// tries the exchange on its own small JPEG, since the library that is loaded may still be another than the one at
 // build time.
 //
 // Where the try fails, nothing is exchanged: `decode.cpp` then decodes windows as it decodes any JPEG, by libjpeg

@@ -14,7 +14,7 @@ struct TileEncoder {
   void (*encode)(const std::int16_t* blocks, const TileShape& shape, const Preset& preset,
                  std::vector<std::uint8_t>& out);
 
-  // Returns how many bits of a tile a block has, but for its first coefficient.
+  // Returns how many bits of a tile a block has, except for its first coefficient.
   int (*num_bits_of)(const std::int16_t* block, int chroma, const Preset& preset);
 };
 

@@ -2,7 +2,7 @@
 //   DLIO_KERNEL                the attribute of the functions that make it up
 //   Bits                       a structure of deposit(bits, set), count(set), and whether that is slower than a branch
 //                              that cannot be predicted, kIsSlow
-//   write_block(planes, offsets, out)   what turns the planes of a block into its coefficients but for the first
+//   write_block(planes, offsets, out)   what turns the planes of a block into its coefficients except for the first
 //
 // No bit must be read to know where the next one is: all positions are sums of the sizes of sets.
 #include <algorithm>
@@ -86,7 +86,7 @@ DLIO_KERNEL inline void read_masks(PlaneReader& reader, const std::uint8_t* zone
   }
 }
 
-// Reads which coefficients of the set go on to the next level, but for those in `all`, which do. Returns these.
+// Reads which coefficients of the set continue to the next level, except for those in `all`, which do. Returns these.
 DLIO_KERNEL inline std::uint64_t next_level(PlaneReader& reader, std::uint64_t set, std::uint64_t all) noexcept {
   return take(reader, set & ~all) | (set & all);
 }
@@ -101,7 +101,7 @@ DLIO_KERNEL inline void read_signs(PlaneReader& reader, const std::uint8_t* clas
   }
 }
 
-// Reads the raw bits below the leading one, and what goes on. Returns the union of that.
+// Reads the raw bits below the leading one, and what continues. Returns the union of that.
 DLIO_KERNEL inline std::uint64_t read_level(PlaneReader& reader, int level, const std::uint8_t* classes, int n,
                                             const std::uint64_t (&all)[kClasses], TileState& state) noexcept {
   std::uint64_t any = 0;

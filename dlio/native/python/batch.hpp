@@ -5,7 +5,7 @@
 
 namespace dlio {
 
-// Returns the status that `place_one(i)` has for each image of the batch; one without a place is not looked at.
+// Returns the status that `place_one(i)` has for each image of the batch; one without a place is skipped.
 template <class PlaceOne>
 nb::object place_all(const BatchArrays& batch, PlaceOne place_one) {
   std::int32_t* status = nullptr;

@@ -34,7 +34,7 @@ struct RequestedPart {
   double height;
 };
 
-// What becomes of an image: pixels outside the box are not there, those of the box around the part count as far as the
+// The result of an image: pixels outside the box are not there, those of the box around the part count as far as the
 // resize reaches. Without a part all of the box is resized.
 struct Request {
   RequestedBox box;

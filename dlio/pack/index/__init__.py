@@ -183,5 +183,5 @@ def _earlier(root: Path, overwrite: bool) -> Manifest | None:
     if (found := Manifest.load(root)).origin.get("source") != INDEXED:
         raise UsageError(f"{root} is a data set that dlio has packed: it needs no index")
     if not overwrite:
-        raise UsageError(f"{root} has been indexed: use it as it is, or --overwrite to index it again")
+        raise UsageError(f"{root} has been indexed: use it, or index it again with --overwrite")
     return found

@@ -13,7 +13,7 @@ from dlio.io.random_access import RandomAccessFile
 
 MAX_RECORDS = 100
 MAX_BYTES = 64 << 20
-ADVICE = "give the schema of all records by --schema, or schema="
+ADVICE = "give the schema of all records with --schema, or schema="
 
 
 def first_records(count: int, read: Callable[[int], bytes]) -> Iterator[bytes]:

@@ -112,7 +112,7 @@ def _records_of(sample: Sample) -> DecodeReady:
 
 
 def numbered_key(shard: str, number: int) -> str:
-    """Returns the key of a record without a key of its own."""
+    """Returns the key of a record without its own key."""
     return f"{shard}/{number:06d}"
 
 
@@ -122,7 +122,7 @@ def _clean(key: str) -> str:
 
 
 def _with_schema(error: CorruptRecordError, schema: Schema) -> CorruptRecordError:
-    problem = f"{error.problem} (read as {schema.types()}: if the record is whole, give the schema by --schema)"
+    problem = f"{error.problem} (read as {schema.types()}: if the record is whole, give the schema with --schema)"
     return CorruptRecordError(error.path, problem, record=error.record, offset=error.offset)
 
 

@@ -59,7 +59,7 @@ def _field(records: Path, leaf: Leaf, held: str) -> Field:
         return leaf.field
     if leaf.encoding not in ("numpy", "tensor"):
         problem = f"the leaf {leaf.name!r} is of the type {leaf.encoding!r}, which dlio does not read"
-        raise SchemaError(f"{records}: {problem}: give the fields to take by --schema")
+        raise SchemaError(f"{records}: {problem}: name the fields to use with --schema")
     with closing(Reader(records, Schema(()))) as reader:
         if not len(reader):
             raise SchemaError(f"{records}: it has no items: {ADVICE}")

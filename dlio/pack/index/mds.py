@@ -65,7 +65,7 @@ def infer(records: Path) -> Schema:
     for column in columns:
         if column.field is None:
             problem = f"the column {column.name!r} is encoded as {column.encoding!r}"
-            raise SchemaError(f"{records}: {problem}, which dlio does not read: give the columns to take by --schema")
+            raise SchemaError(f"{records}: {problem}, which dlio does not read: name the columns to use with --schema")
         is_label = held[column.name] == "label" and column.field.is_scalar and column.field.dtype.startswith("int")
         fields[held[column.name]] = Field("int64") if is_label else column.field
     return legal_schema(records, fields)

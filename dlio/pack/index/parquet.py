@@ -1,4 +1,4 @@
-"""Parquet files of Hugging Face whose images lie as they are in the file; class names from their metadata."""
+"""Parquet files of Hugging Face whose images are stored unchanged in the file; class names from their metadata."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def infer(records: Path) -> Schema:
         for name, column in taken.items():
             if column.kind is not None and column.kind.dtype == "bytes":
                 if not column.kind.is_scalar:
-                    advice = "pack it with --source parquet, or choose other columns by --schema"
+                    advice = "pack it with --source parquet, or choose other columns with --schema"
                     raise SchemaError(f"{records}: the column {name!r} has lists of images: {advice}")
                 require_plain(file, name, column)
     return schema

@@ -49,7 +49,7 @@ def infer_all(shards: Sequence[Path]) -> Schema:
     kinds = {(schema.fields, schema.label_offset) for schema in schemas}
     if len(kinds) > 1:
         other = next(path for path, schema in zip(shards, schemas, strict=True) if schema != schemas[0])
-        raise SchemaError(f"{other} holds other samples than {shards[0]}: index each in a folder of its own")
+        raise SchemaError(f"{other} holds other samples than {shards[0]}: index each in its own folder")
     if all(schema.class_names == schemas[0].class_names for schema in schemas):
         return schemas[0]
     return Schema(schemas[0].fields, tuple(sorted(names)), schemas[0].label_offset)

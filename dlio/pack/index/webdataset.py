@@ -58,7 +58,7 @@ def infer(records: Path) -> Schema:
     names = sorted({name for fields in samples for name in fields})
     for name in names:
         if missing := [number for number, fields in enumerate(samples) if name not in fields]:
-            problem = f"it has no file for the field {name!r}, which others have: give the schema by --schema"
+            problem = f"it has no file for the field {name!r}, which others have: give the schema with --schema"
             raise CorruptRecordError(records, problem, record=missing[0])
     return legal_schema(records, {name: common_field(name, [fields[name] for fields in samples]) for name in names})
 

@@ -1,1 +1,1 @@
-"""Looking into packed data sets and encoded images: headers, summaries, verification."""
+"""Inspects packed data sets and encoded images: headers, summaries, verification."""

@@ -1,6 +1,7 @@
-"""Whether SquashFS images can be shown as one folder: a file that two have would be shown once, in silence.
+"""Whether SquashFS images can be shown as one folder: a file that two have would be shown once, silently.
 
-Shards of one run have different files. Sets that were merged or adopted, and folders of another image's file, may not.
+Shards of one run have different files. Sets that were merged or adopted may share files, or a folder may have the name
+of another image's file.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def _hidden(path: bytes, image: Path, images: Sequence[Path]) -> UsageError:
 
 
 def _names_of(path: Path) -> tuple[_Names, _Names]:
-    """Returns the names of the files, without the hidden ones, and of the folders of each folder of an image."""
+    """Returns the names of the files, without the hidden ones, and of the folders, in each folder of an image."""
     with closing(RandomAccessFile(path)) as file:
         found = Image(file).files
     order = np.argsort(found.folder, kind="stable")

@@ -193,7 +193,7 @@ def _problem(header: Manifest, seen: Callable[[int], None], file: File) -> DlioE
             files.check_digest(path, file.digest, seen, blocks(RemoteFiles(header.url), file))
             return None
         if path.is_fifo():
-            raise StorageError(f"{path} is a pipe, not a file")  # opening it would wait for ever
+            raise StorageError(f"{path} is a pipe, not a file")  # opening it would wait forever
         files.check_digest(path, file.digest, seen)
     except DlioError as error:
         return error

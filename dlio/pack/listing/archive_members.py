@@ -31,7 +31,7 @@ _ENCRYPTED = 0x1
 _CRC_BEHIND = 0x8
 _DEFLATED = 1032  # the most bytes that one deflated byte stands for, see zlib.net/zlib_tech.html
 _TAR_HEADER = 1 << 20  # long names and pax records; file systems' names have at most 4 KiB
-_ADVICE = "make the archive again; for a zip of millions of files, set DLIO_MAX_SAMPLE to the size of its directory"
+_ADVICE = "create the archive again; for a zip of millions of files, set DLIO_MAX_SAMPLE to the size of its directory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class ArchiveMember:
 
 
 class _Directory:
-    """An open archive of which only headers are read, each of at most `most` bytes.
+    """An open archive; only its headers are read, each of at most `most` bytes.
 
     A header may claim any size, and a sparse file may be as large.
     """
@@ -83,7 +83,7 @@ def _bounded(file: BinaryIO, path: Path, most: int) -> BinaryIO:
 def members_of(path: Path, refused: Refused) -> Iterator[ArchiveMember]:
     """Yields the files in an archive, also those of tars within a tar, in the order of its directory.
 
-    Files that cannot be read in place are added to `refused`: links, encrypted files, names that lead outside.
+    Files that cannot be read in place are added to `refused`: links, encrypted files, names that point outside.
 
     Raises:
         SourceError: the archive is damaged, or compressed as a whole.
@@ -97,7 +97,7 @@ def members_of(path: Path, refused: Refused) -> Iterator[ArchiveMember]:
             if problem := odd(member.name):
                 refused.append((printable(member.name), f"{path}: {problem}"))
             elif ".." in parts or member.name.startswith("/") or not parts:
-                problem = f"the name {member.name!r} leads outside the archive: make the archive again"
+                problem = f"the name {member.name!r} points outside the archive: create the archive again"
                 refused.append((member.name, f"{path}: {problem}"))
             else:
                 yield replace(member, name=str(PurePosixPath(member.name)))
@@ -142,11 +142,11 @@ def _zip_members(path: Path, refused: Refused) -> Iterator[ArchiveMember]:
             if entry.filename.endswith("/"):  # is_dir would fail on an entry without a name
                 continue
             if entry.flag_bits & _ENCRYPTED or entry.compress_type not in _ZIP_METHODS:
-                problem = f"{path}: {entry.filename!r} is encrypted or not deflated: make the archive again"
+                problem = f"{path}: {entry.filename!r} is encrypted or not deflated: create the archive again"
                 refused.append((printable(entry.filename), problem))
             elif entry.compress_size > end or entry.file_size > _DEFLATED * (entry.compress_size + 1):
                 claim = f"{entry.file_size:,} bytes, deflated to {entry.compress_size:,}, of {end:,} of the archive"
-                problem = f"{path}: {entry.filename!r} cannot have {claim}: make the archive again"
+                problem = f"{path}: {entry.filename!r} cannot have {claim}: create the archive again"
                 refused.append((printable(entry.filename), problem))
             else:
                 sizes = entry.compress_size, entry.file_size
@@ -154,7 +154,7 @@ def _zip_members(path: Path, refused: Refused) -> Iterator[ArchiveMember]:
 
 
 class LocalHeader(NamedTuple):
-    """The header before a zip member: the offset of the member's data, and their CRC-32; None if it is behind them."""
+    """The header before a zip member: the offset of the member's data, and its CRC-32; None if it follows the data."""
 
     data_offset: int
     crc: int | None

@@ -88,7 +88,7 @@ def _taken(file: Path, table: Table, names: tuple[str, ...]) -> Columns:
         with reading(file):  # names may be any bytes
             return readable_columns(table.schema, names)
     except SchemaError as error:
-        raise SchemaError(f"{file}: {error} (--option columns= takes some)") from None
+        raise SchemaError(f"{file}: {error} (--option columns= selects some)") from None
 
 
 def _rows_of_groups(groups: Numbers) -> dict[str, Numbers]:

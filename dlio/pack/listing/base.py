@@ -114,7 +114,7 @@ class Source(Protocol):
 
 @runtime_checkable
 class FileSource(Protocol):
-    """What a Source may have besides: a sample is a file, the field `image`, and its path below a folder is its key."""
+    """An optional part of a Source: a sample is a file, the field `image`, and its path below a folder is its key."""
 
     @property
     def folder(self) -> str | PathLike[str]:
@@ -123,7 +123,7 @@ class FileSource(Protocol):
 
 @runtime_checkable
 class GroupReader(Protocol):
-    """What a source's reader may have besides: samples that were read by one call are handed out by one call."""
+    """An optional part of a source's reader: samples that were read by one call are handed out by one call."""
 
     def group(self, index: int) -> SampleGroup | None:
         """Returns the samples from row `index` on that are already read, None if there are none."""
@@ -131,7 +131,7 @@ class GroupReader(Protocol):
 
 @runtime_checkable
 class SizedSource(Protocol):
-    """What a Source may have besides: it can find the exact sizes of all samples before they are read."""
+    """An optional part of a Source: it can find the exact sizes of all samples before they are read."""
 
     def sizes(self, listing: Listing) -> Numbers | None:
         """Returns the sizes of all values that are not in the listing's columns, in bytes; None if it cannot.

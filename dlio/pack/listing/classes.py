@@ -25,7 +25,7 @@ def read_classes(given: str | Path | Sequence[str] | None) -> tuple[str, ...]:
     None gives none.
 
     Raises:
-        UsageError: there are none, or one is there twice.
+        UsageError: the list is empty, or names a class twice.
         SourceError, ManifestError, StorageError: the file or data set cannot be read.
     """
     if given is None:
@@ -105,7 +105,7 @@ def check_indices(listing: Listing) -> Listing:
         return listing
     labels = listing.columns["label"] - listing.schema.label_offset
     rows = np.flatnonzero(listing.columns["label"] < listing.schema.label_offset).tolist()
-    advice = "is not a class index: correct it, or take the labels of a CSV or .lst file for measurements by"
+    advice = "is not a class index: correct it, or read the labels of a CSV or .lst file as measurements with"
     return without_rows(listing, {row: f"the label {labels[row]} {advice} --option labels=numbers" for row in rows})
 
 

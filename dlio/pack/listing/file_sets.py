@@ -46,6 +46,6 @@ def check_one_set(root: Path, names: Sequence[str], option: str = "--match ") ->
         if missing := list(islice((number for number in range(count) if number not in here), 3)):
             numbers = ", ".join(map(str, missing))
             raise SourceError(
-                f"{root} holds {len(here)} of {count} shards of {parts[0][1]}, without {numbers}: restore them, or take"
-                f" those that are there with {option}'*'"
+                f"{root} holds {len(here)} of {count} shards of {parts[0][1]}, without {numbers}: restore them, or use"
+                f" those that exist with {option}'*'"
             )

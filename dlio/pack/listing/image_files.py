@@ -30,7 +30,7 @@ from dlio.urls import is_url
 Label = TypeVar("Label")
 EXACT_FILES = 8192  # the mean over this many is within 2% of the true mean if sizes vary as much as their mean
 _LEAST_ROOM = 1 << 16
-_LOOKS = 4  # files that one thread looks at in a row: handing over each would take longer than the look itself
+_LOOKS = 4  # files that one thread stats in a row: handing over each would take longer than the stat itself
 _GROUPED_BYTES = 16 << 10  # the largest mean size of files that are read in groups; to copy larger ones takes longer
 _GROUP_BYTES = 1 << 20  # of one group
 _USUAL_SIZES, _MOST_ROOM = 4, 4 << 20  # sizes may be those of other files: 4 times the mean holds most files
@@ -95,7 +95,7 @@ class ImageFileReader:
 
 
 def path_below(root: str, key: str) -> str:
-    """Returns the path of the file that a list names `key`; an absolute path stays as it is."""
+    """Returns the path of the file that a list names `key`; an absolute path is not changed."""
     return key if key.startswith("/") else f"{root}/{key}"  # a Path takes ten times as long
 
 
@@ -141,11 +141,11 @@ def begin_file(path: str, room: int) -> bytes | LongFile:
 
 
 def _unreadable(path: str, error: OSError) -> SourceError:
-    return SourceError(f"cannot read {path}: {error.strerror}: check that it is there and may be read")
+    return SourceError(f"cannot read {path}: {error.strerror}: check that it exists and that you may read it")
 
 
 class LongFile:
-    """An open file of which only the beginning was read. Its type and size are looked up only now, to save time.
+    """An open file whose beginning was read. Its type and size are looked up only now, to save time.
 
     A file that is read ahead takes only this much memory until its turn.
     """
@@ -202,7 +202,7 @@ def image_file_listing(
 ) -> Listing:
     """Returns the listing of image files at `root / name`; labels: int64 or float32 of shape (n, ...), or None.
 
-    Of files at a URL neither size nor version is asked for: that would be another request for each.
+    Size and version of files at a URL are not looked up: that would be another request for each.
     """
     keys, columns = Keys.of(listed.names), ({} if labels is None else {"label": labels}) | dict(fields)
     sizes, versions = _unknown_states(keys) if is_url(root) else file_states(Path(root), keys)

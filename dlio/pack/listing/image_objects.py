@@ -76,7 +76,7 @@ class ImageObjects:
         if not folders:
             raise SourceError(
                 f"{self.path} has no class folders: expected one folder of images for each class; "
-                "a packed data set is taken by --source packed, or dlio convert"
+                "for a packed data set, use --source packed or dlio convert"
             )
         if self.checked:
             check_no_splits(self.path, folders, "give the URL of one, or --option split=no if these are classes")
@@ -135,7 +135,7 @@ def _read(files: RemoteFiles, key: str, num_bytes: int) -> bytes:
         data = files.fetch(key, most)
     except StorageError as error:
         if error.errno in (errno.ENOENT, errno.EACCES):
-            raise SourceError(f"{error.strerror or error}: check that it is there and may be read") from None
+            raise SourceError(f"{error.strerror or error}: check that it exists and that you may read it") from None
         raise
     except SourceError as error:
         raise SourceError(f"cannot pack {files}/{key}: {error}") from None

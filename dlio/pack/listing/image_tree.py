@@ -45,7 +45,7 @@ def without_images(folder: Path | str) -> str:
     """Returns the problem of a class folder without images."""
     return (
         f"{folder} has no images ({' '.join(EXTENSIONS)}) to pack: move it away, or give --on-error skip; "
-        "what is of another kind, such as an archive, is packed by its own path"
+        "to pack an archive or other source in it, give its own path"
     )
 
 
@@ -74,7 +74,7 @@ class LeftOut:
 
 
 def _kind(name: str) -> str:
-    """Returns the suffix of a file's name; numbers and long ones are none, so that there are few kinds."""
+    """Returns the suffix of a file's name; '' for a number or a long one, so that there are few kinds."""
     suffix = name.rpartition(".")[2].lower() if "." in name else ""
     return f".{suffix}" if suffix and len(suffix) <= _SUFFIX and not suffix.isdecimal() else "without a suffix"
 
@@ -132,7 +132,7 @@ def _list(folder: _Folder) -> _Found:
     try:
         own = _identity(folder.path)
         if own in folder.above:
-            problem = f"{folder.path} leads back to a folder above it: remove the symbolic link"
+            problem = f"{folder.path} points to a folder above it: remove the symbolic link"
             return _Found(own, problem=problem)
         return _Found(own, *look(folder.path))
     except StorageError as error:

@@ -100,7 +100,12 @@ class Joined:
             names[row], prefixes[row] = prefix + names[row], len(prefix)
         keys = Keys.of(names)
         if repeated:
-            log.warning("%s: %d keys repeat others: the first is %r now", self.path, len(repeated), names[repeated[0]])
+            log.warning(
+                "%s: %d keys repeated others and were renamed: the first is %r now",
+                self.path,
+                len(repeated),
+                names[repeated[0]],
+            )
             keys.check_distinct(self.path)
         return keys, prefixes
 

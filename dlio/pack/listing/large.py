@@ -21,7 +21,7 @@ def check_large(head: bytes, num_bytes: int) -> None:
     if num_bytes <= LARGE_BYTES:
         return
     if not head.startswith((*_STARTS, *_NETPBM)):
-        raise SourceError(f"it is not an image: its {num_bytes:,} bytes begin as no known format does")
+        raise SourceError(f"it is not an image: its {num_bytes:,} bytes begin like no known format")
     if num_bytes > limits.sample_bytes():
         most = f"more than the limit of {limits.sample_bytes():,} for one sample"
         raise SourceError(f"it has {num_bytes:,} bytes, {most}: if it is an image, set DLIO_MAX_SAMPLE to its size")

@@ -34,9 +34,9 @@ def class_mask(objects: Iterable[tuple[int, bool, Any]], height: int, width: int
         height, width: of the image, in pixels.
 
     Raises:
-        ValueError, KeyError, TypeError, OverflowError: a segmentation is none, or of an image of another size.
+        ValueError, KeyError, TypeError, OverflowError: a segmentation is malformed, or of an image of another size.
     """
-    from PIL import Image  # which files that are packed as they are do without
+    from PIL import Image  # which files that are packed unchanged do not need
 
     mask = np.zeros((height, width), np.uint8)
     for label, is_crowd, segmentation in objects:

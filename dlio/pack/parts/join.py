@@ -4,7 +4,7 @@
     OUT/shard-000000.part-000003.samples.npz    and others with this stem: a part that the partial manifest lists
 
 A part is listed when its bytes are on the disk. When all are, the file is completed and read once, for its digest and
-for those of the parts; then it gets its name, and the parts' files are removed. A killed run goes on from any step.
+for those of the parts; then it gets its name, and the parts' files are removed. A killed run continues from any step.
 """
 
 from __future__ import annotations

@@ -84,10 +84,10 @@ class Given:
 
 
 def key_of(given: object, key: str | None, default: str) -> str:
-    """Returns the key of a sample; raises SchemaError for one that is no text, or not legal."""
+    """Returns the key of a sample; raises SchemaError for one that is not text, or not legal."""
     own = given.key if isinstance(given, Sample) else given.get(KEY) if isinstance(given, Mapping) else None
     found = next((each for each in (key, own) if each is not None), default)
-    problem = f"the key {found!r} is no text" if not isinstance(found, str) else odd(found)
+    problem = f"the key {found!r} is not text" if not isinstance(found, str) else odd(found)
     if problem:
         raise SchemaError(problem)
     return str(found)
@@ -104,7 +104,7 @@ def _flat(given: Mapping[str, Any], around: str = "") -> Iterator[tuple[str, Any
 
 
 def encoded(value: object, encoding: str, quality: int) -> bytes:
-    """Returns an image; bytes, which are one already, as they are.
+    """Returns an image; bytes, which are one already, unchanged.
 
     Raises:
         SchemaError: the value is not pixels that the encoding can hold.
@@ -155,7 +155,7 @@ def _kind(key: str, name: str, value: object) -> Field:
         shape = (None, *array.shape[1:]) if is_list else array.shape
         return Field.parse(str(Field(dtype, shape)))
     except (SchemaError, ValueError):
-        problem = f"no field holds a value such as {value!r:.60} ({type(value).__name__})"
+        problem = f"no type of field can hold a value such as {value!r:.60} ({type(value).__name__})"
         raise SchemaError(f"sample {key!r}, field {name!r}: {problem}: give numbers, text, bytes or arrays") from None
 
 

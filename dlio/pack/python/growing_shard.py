@@ -27,7 +27,7 @@ class GrowingShard:
 
     @classmethod
     def create(cls, out: Path, name: str, container: str, prepared: Preparing, *, is_inferred: bool) -> GrowingShard:
-        """Returns a shard of no samples yet, in a folder of its own below `out`; raises StorageError."""
+        """Returns a shard of no samples yet, in its own folder below `out`; raises StorageError."""
         aside = out / ASIDE / f"{name}.{Owner.current()}"
         with files.storage_errors("create", aside):
             aside.mkdir(parents=True)

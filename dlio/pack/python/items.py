@@ -1,4 +1,4 @@
-"""Items as a source: each row of its listing is an item, of which a function makes samples."""
+"""Items as a source: each row of its listing is an item, from which a function makes samples."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dlio.pack.python.fields import Given, kinds
 
 Function = Callable[[Any], object]
 SOURCE = "items"  # the origin of the data sets
-_ADVICE = "fields are as schema= says, else as in the first samples of a few items; ? is a dimension that varies"
+_ADVICE = "without schema=, the first samples of a few items define the fields; ? is a dimension that varies"
 _ITEM = "item"  # the column of a listing: the pickled items
 
 
@@ -43,7 +43,7 @@ class Items:
 
     @property
     def path(self) -> str:
-        """The function, what becomes of arrays, and the size of shards if it is given."""
+        """The function, the encoding of arrays, and the size of shards if it is given."""
         own = _innermost(self.function)
         name = getattr(own, "__qualname__", type(own).__qualname__)
         sizes = "" if self.shard_bytes is None else f"shards of {self.shard_bytes:,} bytes"

@@ -52,15 +52,15 @@ def pack_items(
     """Packs the samples that `function` returns or yields for each item, and returns their manifest.
 
     The samples are in the order of the items, whatever the engine and the number of workers. If a run was stopped, the
-    same call goes on with the shards that are missing, and a finished one does nothing. If the function's own code has
-    changed, unfinished data sets are made again, and finished ones only with `overwrite=True`. Changes of what the
+    same call continues with the shards that are missing, and a finished one does nothing. If the function's own code
+    has changed, unfinished data sets are made again, and finished ones only with `overwrite=True`. Changes of what the
     function calls go unnoticed.
 
     Args:
         function: called with an item, in a worker. It returns a sample, a mapping of fields or a `dlio.Sample`; or it
             yields, or returns in a list, any number of them; or None. A mapping may have the sample's key as `__key__`.
             By default the key is the item, if all items are text or paths, else its number; samples that are yielded
-            have their number behind it. Engines pickle functions: define it at the top of a module or script.
+            have their number after it. Engines pickle functions: define it at the top of a module or script.
         items: what the function is called with, each small and picklable, such as paths, numbers or tuples.
         out: the folder or URL to write, as for `dlio.pack`.
         schema: names and types of the fields, such as `{"image": "bytes", "boxes": "float32[?,4]"}`; by default as the
@@ -80,7 +80,9 @@ def pack_items(
         StorageError, UsageError: as `dlio.pack`.
     """
     if "append" in options:
-        raise UsageError("append compares keys before samples are made: pack into another folder, and dlio.merge both")
+        raise UsageError(
+            "append compares keys before samples are made: pack into another folder, and combine both with dlio.merge"
+        )
     given, listed = Given(encode or {}, quality), list(items)
     if not listed:
         raise UsageError("there are no items to pack")
@@ -190,7 +192,9 @@ def _merged(found: Sequence[Sequence[Mapping[str, Field]]]) -> dict[str, Field]:
         raise SchemaError("the items that were tried have no samples: give the fields by schema=")
     for each in types:
         if each.keys() != types[0].keys():
-            raise SchemaError(f"samples have the fields {sorted(types[0])} and {sorted(each)}: give the same in all")
+            raise SchemaError(
+                f"samples have the fields {sorted(types[0])} and {sorted(each)}: give all samples the same fields"
+            )
     return {name: common_field(name, [each[name] for each in types]) for name in types[0]}
 
 

@@ -45,7 +45,7 @@ class Writer:
                 writer.write({"image": pixels, "label": label}, key=f"{number:06d}")
 
     The data set appears, as a whole, when the context ends without an exception. If it does not end so, the same code
-    run again goes on: `write` passes over samples whose keys are in finished shards. A shard is finished when it has
+    run again continues: `write` passes over samples whose keys are in finished shards. A shard is finished when it has
     `shard_size` bytes, and by `flush`; what `flush` has confirmed survives a kill and a loss of power.
 
     Attributes:
@@ -82,9 +82,11 @@ class Writer:
             SchemaError: `schema` is not a schema, or the format cannot hold it.
         """
         if names_url(out):
-            raise UsageError("dlio.Writer writes into a folder: then dlio convert FOLDER URL, or use dlio.pack_items")
+            raise UsageError(
+                "dlio.Writer writes to a folder only: then run dlio convert FOLDER URL, or use dlio.pack_items"
+            )
         if not isinstance(shard_size, int) or shard_size <= 0:
-            raise UsageError(f"the size of shards must be a whole number from 1, found {shard_size!r}")
+            raise UsageError(f"the size of shards must be a whole number >= 1, found {shard_size!r}")
         self.manifest: Manifest | None = None
         self._out, self._format, self._shard_bytes = Path(out), format, shard_size
         self._given, self._recode = Given(encode or {}, quality), recode
@@ -172,7 +174,7 @@ class Writer:
             SchemaError: a value does not follow the schema, or the key was written before. The sample is left out;
                 others may follow.
             SourceError: an image is damaged; likewise.
-            StorageError: the file system refused; nothing more can be written, and the same code run again goes on.
+            StorageError: the file system refused; nothing more can be written, and the same code run again continues.
             UsageError: `out` is complete without this sample, or the context is not open.
         """
         self._check_open()
@@ -214,7 +216,7 @@ class Writer:
 
     def _check_open(self) -> None:
         if not self._is_open:
-            raise UsageError("a dlio.Writer is open in its context only: with dlio.Writer(...) as writer: ...")
+            raise UsageError("a dlio.Writer is open only inside its context: with dlio.Writer(...) as writer: ...")
         if self._has_failed:
             raise StorageError(f"{self._out}: an earlier error stopped the writer: run the same code again to continue")
 

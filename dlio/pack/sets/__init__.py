@@ -40,7 +40,7 @@ def select(
 ) -> Manifest:
     """Makes a data set of some samples of a packed data set, over the same shards, and returns its manifest.
 
-    The class list and the order of samples stay as they are.
+    The class list and the order of samples do not change.
 
     Args:
         dataset: the folder of the data set, or its manifest.
@@ -124,7 +124,7 @@ def merge(datasets: Sequence[str | Path | Manifest], out: str | Path) -> Manifes
     its first place.
 
     Args:
-        datasets: folders of data sets, or manifests, of one format, with the same fields and label offset. Of their
+        datasets: folders of data sets, or manifests, with the same format, fields and label offset. Of their
             class lists the longest must begin as each of the others does.
         out: the folder to write, new or empty.
 
@@ -164,7 +164,7 @@ def _origin(verb: str, found: Manifest) -> dict[str, Any]:
 
 def _check_names(names: Sequence[str], count: int) -> None:
     if len(names) != count or len(set(names)) < len(names):
-        raise UsageError(f"{count} fractions and the names {', '.join(names)}: give each part a name of its own")
+        raise UsageError(f"{count} fractions and the names {', '.join(names)}: give each part its own name")
     for name in names:
         if not re.fullmatch(r"[\w-][\w.-]*", name):
             raise UsageError(f"the part's name {name!r} is not a plain file name")
@@ -211,7 +211,7 @@ def _column(found: Manifest, name: str) -> Array:
 def _numbers(found: Manifest, name: str) -> Array:
     values = _column(found, name)
     if values.ndim != 1:
-        raise UsageError(f"the field {name!r} of {found.root} has several numbers a sample: conditions are on one")
+        raise UsageError(f"the field {name!r} of {found.root} has several numbers a sample, and a condition needs one")
     return values
 
 

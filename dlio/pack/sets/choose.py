@@ -1,4 +1,4 @@
-"""Which samples a selection takes, and which part of a split each sample goes to: pure functions of small columns."""
+"""Chooses the samples of a selection, and the part of a split for each sample: pure functions of small columns."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Condition:
         """Returns the condition in a text such as `label>=10`.
 
         Raises:
-            UsageError: it is none.
+            UsageError: it is not a condition.
         """
         found = _CONDITION.fullmatch(text)
         if found is None or (found["name"] == KEY and found["how"] not in ("=", "!=")):
@@ -130,13 +130,13 @@ def grouped(values: Array, fractions: Sequence[float], seed: int) -> Rows:
 
 
 def _part(shares: npt.NDArray[np.float64], fractions: Sequence[float]) -> Rows:
-    """Returns in which fraction of the whole each share of [0, 1] lies, -1 for behind the last."""
+    """Returns which fraction of the whole contains each share of [0, 1], -1 for after the last."""
     parts = np.searchsorted(_ends(fractions), shares, side="right")
     return np.where(parts < len(fractions), parts, -1)
 
 
 def _ends(fractions: Sequence[float]) -> npt.NDArray[np.float64]:
-    """Returns where each part ends in the whole of 1; behind it, if the last is its end."""
+    """Returns where each part ends in the whole of 1; after it, if the last is its end."""
     ends = np.cumsum(fractions)
     ends[-1] = 2 if ends[-1] > 1 - 1e-9 else ends[-1]
     return ends

@@ -29,16 +29,16 @@ _PLACE = re.compile(r"\.index-([0-9]{1,9})")
 
 def check_free(root: Path, overwrite: bool) -> Manifest | None:
     """Checks that a folder is new, or holds nothing but an index that may be replaced, which it returns, or a part."""
-    with files.storage_errors("look at", root):
+    with files.storage_errors("access", root):
         names = {path.name for path in root.iterdir()} if root.exists() else set[str]()
     found = Manifest.load(root) if manifest.NAME in names else None
     if found is not None:
         if (found.format, found.origin.get("source")) != (FORMAT, INDEXED):
             raise UsageError(f"{root} holds another data set: give another --out")
         if not overwrite:
-            raise UsageError(f"{root} has been indexed: use it as it is, or --overwrite to index the files again")
+            raise UsageError(f"{root} has been indexed: use it, or index the files again with --overwrite")
     if others := sorted(name for name in names if not _is_own(name)):
-        raise UsageError(f"{root} holds {others[0]!r}: give a new or an empty folder by --out")
+        raise UsageError(f"{root} holds {others[0]!r}: give a new or an empty folder with --out")
     return found
 
 
@@ -79,7 +79,8 @@ def remove_but(root: Path, kept: Manifest | None) -> None:
 def publish(made: Manifest, old: Manifest | None, folder: Path) -> Manifest:
     """Publishes the manifest of an index, and returns it; returns the old one if nothing has changed since.
 
-    So a copy that was staged is found again, and a run that was saved goes on. What is lost of the old one is mended.
+    So a copy that was staged is found again, and a run that was saved continues. Missing files of the old one are
+    written again.
 
     Args:
         made: the index, whose lists and tables are written.

@@ -3,9 +3,9 @@
     OUT/manifest.jsonl         names base0/shard-000000.tfrecord, and which of its records are in the set
     OUT/base0 -> ../photos     the folder of the shards
 
-So all names of a manifest still lie below its folder, and readers need to know nothing: a manifest of a stranger leads
-nowhere else, since a link is made by who can write to the folder. Hard links would need one file system, and one link
-for each file. Copies, staged or by `rsync -L`, hold files instead of links.
+So all names of a manifest are still below its folder, and readers need no change: a stranger's manifest leads
+nowhere else, since only users who can write to the folder can make a link. Hard links would need one file system, and
+one link for each file. Copies, staged or by `rsync -L`, hold files instead of links.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def joined(held: Iterable[BasedShard]) -> list[BasedShard]:
     for each in held:
         content = each.shard.name, tuple(file.digest for file in each.shard.files)
         if digests.setdefault((each.base, each.shard.name), content) != content:
-            problem = "two manifests give it other files or digests: verify both data sets"
+            problem = "two manifests give it different files or digests: verify both data sets"
             raise ManifestError(f"{Path(each.base, each.shard.name)}: {problem}")
         found[content] = replace(found[content], shard=_united(found[content], each)) if content in found else each
     return list(found.values())
@@ -115,7 +115,7 @@ def joined(held: Iterable[BasedShard]) -> list[BasedShard]:
 def _united(one: BasedShard, other: BasedShard) -> Shard:
     where = Path(other.base, other.shard.name)
     if one.shard.num_records != other.shard.num_records:
-        raise ManifestError(f"{where}: two manifests give it other numbers of records: verify both data sets")
+        raise ManifestError(f"{where}: two manifests give it different numbers of records: verify both data sets")
     records = np.concatenate([_records(one.shard), _records(other.shard)])
     records.sort()
     twice = np.count_nonzero(np.diff(records) == 0)
@@ -160,7 +160,7 @@ def planned(out: Path, like: Manifest, held: Sequence[BasedShard], origin: dict[
 
 
 def publish_sets(sets: Sequence[Planned]) -> None:
-    """Writes data sets, all or none of them; those that their folders hold already stay as they are.
+    """Writes data sets, all or none of them; those that their folders hold already are not changed.
 
     Raises:
         UsageError: a folder holds something else.
@@ -202,7 +202,7 @@ def _links_in(out: Path) -> list[Path]:
 
 
 def _unlink(out: Path) -> None:
-    """Removes links without a manifest, and their folder: a manifest is that of another run, which was faster."""
+    """Removes links without a manifest, and their folder: another run that was faster has published a manifest."""
     if not (out / manifest.NAME).exists():
         for link in _links_in(out):
             link.unlink()
@@ -230,7 +230,7 @@ def _is_there(wanted: Planned) -> bool:
     out = wanted.manifest.root
     check_ground(out)
     check_manifests(out, manifest.NAME)
-    with files.storage_errors("look at", out):
+    with files.storage_errors("access", out):
         names = sorted(path.name for path in out.iterdir()) if out.exists() else []
     if manifest.NAME in names:
         found = Manifest.load(out)
@@ -259,5 +259,5 @@ def common(manifests: Sequence[Manifest]) -> Manifest:
                 f"{where}: their fields or label offsets differ: {first.schema.types()}, {other.schema.types()}"
             )
         if other.class_names != first.class_names[: len(other.class_names)]:
-            raise UsageError(f"{where}: their class lists differ: pack one again by --classes {first.root}")
+            raise UsageError(f"{where}: their class lists differ: pack one again with --classes {first.root}")
     return first

@@ -90,7 +90,7 @@ def _folder_of(source: Source) -> Path:
     folder = source.folder if isinstance(source, FileSource) else None
     if folder is None or is_url(folder):
         if source.name == "packed":
-            raise UsageError(f"{source.path} is a dlio data set already: loaders and verbs take it as it is")
+            raise UsageError(f"{source.path} is a dlio data set already: loaders and verbs use it directly")
         advice = "pack it, or give --format for shards of another tool"
         raise UsageError(
             f"{source.path}: only image files in a folder are indexed in place, not {source.name}: {advice}"
@@ -118,10 +118,10 @@ def _listed(source: Source, folder: Path, *, skips: bool) -> tuple[Listing, Numb
             f"{source.path}: files with text are not indexed in place ({listing.schema.types()}): pack them"
         )
     listing.keys.check_distinct(str(source.path))
-    outside = {row: "it lies outside of the folder" for row, key in enumerate(listing.keys) if not is_inside(key)}
+    outside = {row: "it is outside the folder" for row, key in enumerate(listing.keys) if not is_inside(key)}
     listing = without_rows(listing, outside)
     sizes, times = exact_states(folder, listing.keys)
-    wrong = dict.fromkeys(np.flatnonzero(sizes == 0).tolist(), "it is missing, empty, or no file")
+    wrong = dict.fromkeys(np.flatnonzero(sizes == 0).tolist(), "it is missing, empty, or not a file")
     for row in np.flatnonzero(sizes > file_list.MOST_BYTES).tolist():
         wrong[row] = f"it has {sizes[row]:,} bytes, an image has at most {file_list.MOST_BYTES:,}"
     listing = without_rows(replace(listing, num_bytes=sizes), wrong)

@@ -1,7 +1,7 @@
 """Sources of samples for `dlio.pack`: one module for each kind of input, and `open_source`, which recognises the kind.
 
-A source lists its samples once, in one process, and reads them one by one in the workers. To add one, add a module to
-this folder, or give the dotted path of a module of another package as the source's name. The module holds
+A source lists its samples once, in one process, and reads them one by one in the workers. To add a source, add a module
+to this folder, or give the dotted path of a module of another package as the source's name. The module holds
 
     open_source(path, **options)    returns a `Source`; this is also the function for scripts, `dlio.sources.NAME`
                                     (or by its own name, if `open_source` is an alias)
@@ -97,7 +97,9 @@ def open_source(path: str | Path, *, name: str = "auto", root: str | Path | None
 def _open(kind: str, path: str | Path, root: str | Path | None, options: dict[str, str]) -> Source:
     if isinstance(path, str) and kind not in _OF_URLS:
         known = ", ".join(dict.fromkeys(_OF_URLS))
-        raise UsageError(f"the source {kind} reads no URL such as {shown(path)}: give a path, or use one of {known}")
+        raise UsageError(
+            f"the source {kind} cannot read a URL such as {shown(path)}: give a path, or use one of {known}"
+        )
     module = load(kind)
     taken = list(inspect.signature(module.open_source).parameters)[1:]
     if root is not None and "root" not in taken:
@@ -106,7 +108,7 @@ def _open(kind: str, path: str | Path, root: str | Path | None, options: dict[st
             "leave --root out"
         )
     if root is not None and is_url(root) and kind not in _LISTS.values():
-        raise UsageError(f"the source {kind} takes no root at a URL such as {shown(str(root))}: give a folder")
+        raise UsageError(f"the source {kind} accepts no root at a URL such as {shown(str(root))}: give a folder")
     for option in options:
         if option not in taken:
             own = ", ".join(name for name in taken if name != "root")
@@ -122,4 +124,4 @@ def _recognise(path: Path) -> str:
         module = modules[name]
         if isinstance(module, RecognisingModule) and module.recognises(path):
             return name
-    raise UsageError(f"{path} is not recognised: give its kind by --source, one of {', '.join(names())}")
+    raise UsageError(f"{path} is not recognised: give its kind with --source, one of {', '.join(names())}")

@@ -37,7 +37,7 @@ from dlio.pack.listing.keys import Keys
 from dlio.pack.listing.large import HEAD_BYTES, LARGE_BYTES, check_large
 from dlio.pack.prefetch import prefetching
 
-_LOOSE = "give the folder of the class folders by --root, or --source webdataset if these are its shards"
+_LOOSE = "give the folder of the class folders with --root, or --source webdataset if these are its shards"
 ARCHIVES = (".tar", ".zip", *IMAGES)
 COMPRESSED_ARCHIVES = (".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")  # recognised to be refused by name
 
@@ -84,7 +84,7 @@ class Archive:
             images = [member for row, member in enumerate(images) if row not in bad]
             names = [name for row, name in enumerate(names) if row not in bad]
         classes = sorted({name.partition("/")[0] for name in names})
-        check_no_splits(self.path, classes, f"give one by --root {prefix}{classes[0] if classes else ''}")
+        check_no_splits(self.path, classes, f"give one with --root {prefix}{classes[0] if classes else ''}")
         index = {name: number for number, name in enumerate(classes)}
         columns = {
             "label": np.array([index[name.partition("/")[0]] for name in names], dtype="int64"),
@@ -98,7 +98,7 @@ class Archive:
 
     def _refuse(self, names: list[str], refused: Refused) -> frozenset[int]:
         """Refuses names outside of class folders and repeated names; returns their numbers."""
-        reasons = dict.fromkeys(Keys.of(names).repeated(), "is in the archive twice: make the archive again")
+        reasons = dict.fromkeys(Keys.of(names).repeated(), "is in the archive twice: create the archive again")
         loose = [row for row, name in enumerate(names) if "/" not in name]
         reasons |= dict.fromkeys(loose, f"is not in a class folder: {_LOOSE}")
         refused += [(names[row], f"{self.path}: {names[row]!r} {reasons[row]}") for row in sorted(reasons)]

@@ -176,7 +176,7 @@ def _is_compressed(metadata: bytes) -> bool:
 
 
 def _body_bytes(metadata: bytes) -> int:
-    """Returns the size of the body behind a message's metadata: field 3 of a message."""
+    """Returns the size of the body after a message's metadata: field 3 of a message."""
     message = int.from_bytes(metadata[:4], "little")
     at = message + _entry(metadata, message, 3)
     return int.from_bytes(metadata[at : at + 8], "little", signed=True) if at != message else 0

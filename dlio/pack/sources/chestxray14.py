@@ -103,7 +103,7 @@ class ChestXray14:
         table = next((self.root / name for name in TABLES if (self.root / name).is_file()), None)
         table = self.path if self.path.suffix.lower() == ".csv" else table
         if table is None:
-            raise SourceError(f"{self.root} has no {' or '.join(TABLES)}: give the data set's folder by --root")
+            raise SourceError(f"{self.root} has no {' or '.join(TABLES)}: give the data set's folder with --root")
         try:
             rows = csv.DictReader(raw_lines(table, newline=""))
             found: dict[str, tuple[int, ...] | str] = {}

@@ -57,7 +57,7 @@ def csv_file(
         root: the folder that paths start from, or a URL.
         path_column: the column of paths; by default found by its name.
         label_columns: the columns of labels, as text with commas between them; by default found by their names.
-        fields: other columns to keep, each as a field of its own: numbers, or text of up to 256 characters.
+        fields: other columns to keep, each as its own field: numbers, or text of up to 256 characters.
         labels: `names` takes numbers for the names of classes, `numbers` takes them for measurements, float32;
             by default whole numbers are class indices.
         separator: what stands between several labels of one sample, such as `|`; by default there is one.

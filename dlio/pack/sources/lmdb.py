@@ -108,7 +108,7 @@ class LmdbImages:
                 return
             except SourceError as error:
                 problem = f"the value of {entries.keys[row]!r}: {error}"
-        advice = "take other keys by --option match=PATTERN; for Datums and Examples, dlio index --format lmdb"
+        advice = "select other keys with --option match=PATTERN; for Datums and Examples, dlio index --format lmdb"
         raise SourceError(f"{self.path} holds no encoded images, {problem}: {advice}")
 
     def _labels(self, listed: Listed[str]) -> tuple[Column | None, tuple[str, ...]]:
@@ -121,7 +121,7 @@ class LmdbImages:
             return None, ()
         folders = [name.partition("/")[0] for name in listed.names]
         classes = sorted(set(folders))
-        check_no_splits(self.path, classes, "take one by --option match=FOLDER/*, and labels from a list")
+        check_no_splits(self.path, classes, "select one with --option match=FOLDER/*, and labels from a list")
         index = {name: number for number, name in enumerate(classes)}
         return np.array([index[folder] for folder in folders], dtype="int64"), tuple(classes)
 

@@ -96,7 +96,7 @@ class Npz:
         if len(set(lengths.values())) != 1:
             told = ", ".join(f"{name} {count:,}" for name, count in lengths.items())
             problem = f"its arrays have different numbers of rows ({told})"
-            raise UsageError(f"{self.path}: {problem}: take some by --option columns= or split=")
+            raise UsageError(f"{self.path}: {problem}: select some with --option columns= or split=")
         count = next(iter(lengths.values()))
         most = max(_ALWAYS_ROWS, sum(file.stat().st_size for file in {rows.file for rows in arrays.values()}))
         if not 0 < count <= most:
@@ -155,7 +155,7 @@ class Npz:
 
 def _field(name: str, rows: _Rows) -> Field:
     if rows.dtype.name not in NUMBER_TYPES:
-        raise SourceError(f"{rows.file}: the array {name!r} holds {rows.dtype}, which no field holds")
+        raise SourceError(f"{rows.file}: the array {name!r} holds {rows.dtype}, which no type of field can hold")
     is_label = name == "label" and len(rows.shape) == 1 and rows.dtype.kind in "iu" and rows.dtype.name != "uint64"
     return Field("int64") if is_label else Field(rows.dtype.name, rows.shape[1:])
 
@@ -165,7 +165,7 @@ def _rows(file: Path, head: bytes, offset: int, num_bytes: int, name: str) -> _R
     try:
         dtype, shape, by_columns, begins = npy.parse_head(head)
         if not shape or (by_columns and len(shape) > 1):
-            raise ValueError("it has no rows that lie one after the other: save numpy.ascontiguousarray(x)")
+            raise ValueError("its rows are not contiguous: save numpy.ascontiguousarray(x)")
         _check_values(shape)
         if math.prod(shape) * dtype.itemsize != num_bytes - begins:
             raise ValueError(f"it has {num_bytes - begins:,} bytes, expected {list(shape)} of {dtype}")

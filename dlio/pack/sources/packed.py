@@ -1,4 +1,4 @@
-"""A packed data set of any format, whose samples go into other shards as they are; nothing is decoded.
+"""A packed data set of any format, whose samples go into other shards unchanged; nothing is decoded.
 
 Keys, labels, class names, label offset and order are kept; so are the shards, unless another size or number is given.
 """

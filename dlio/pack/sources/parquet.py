@@ -96,7 +96,7 @@ class Parquet:
                 f"{self.path} has no split {self.split!r}, only {', '.join(splits) or 'files without one'}"
             )
         if not self.split and not self.match and len(splits) > 1 and set(splits) & SPLITS:
-            raise UsageError(f"{self.path} holds the splits {', '.join(splits)}: give one by --option split=")
+            raise UsageError(f"{self.path} holds the splits {', '.join(splits)}: give one with --option split=")
         return [path for path in found if not self.split or path.name.startswith((f"{self.split}-", f"{self.split}."))]
 
     def listing(self) -> Listing:

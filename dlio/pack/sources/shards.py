@@ -1,7 +1,7 @@
 """Shards of other tools, of any format that `dlio index` knows: their samples are copied into shards of dlio.
 
-    webdataset, tfrecord, recordio, hdf5, squashfs, mds, litdata, array_record      recognised, or named by --source
-    lmdb, parquet                                                                   only by --option format=NAME
+    webdataset, tfrecord, recordio, hdf5, squashfs, mds, litdata, array_record      recognised, or named with --source
+    lmdb, parquet                                                                   only with --option format=NAME
 
 The listing reads every record once, as `dlio index` does, and gives the same keys, fields and class names. `dlio index`
 adopts the same shards in place, without a copy.
@@ -64,7 +64,7 @@ def shards(
     """
     path = Path(path).absolute()
     if not (format := format or format_of(path)):  # noqa: A001
-        raise UsageError(f"{path} holds no shards that dlio knows: give their format by --option format=")
+        raise UsageError(f"{path} holds no shards that dlio knows: give their format with --option format=")
     try:
         types = json.loads(schema or "{}")
         Schema.of(types)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dlio.cluster.topology import Topology
+from dlio.dataset.location import TREE
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.shard import files_of
 from dlio.errors import StorageError
@@ -35,6 +36,7 @@ class Preview:
         path: the staged data set, file or folder on this node.
         content_id: its content id.
         file_system: the file system of the destination.
+        is_dataset: whether it is a data set, and no other file or folder, which has no epochs.
         pays_after_epochs: after how many epochs staging has paid for itself; None for never.
         layout: how files shall be striped; "" if stripes are not chosen.
         rates: the machine file, or that of the rates measured; "" for those of a typical cluster.
@@ -44,6 +46,7 @@ class Preview:
     path: str
     content_id: str
     file_system: str
+    is_dataset: bool
     pays_after_epochs: float | None
     layout: str = ""
     rates: str = ""
@@ -81,12 +84,14 @@ def preview(
         raise StorageError(errno.ENOSPC, f"{room} by {decision.strategy}: free some space or choose another folder")
     chosen = load(decision.strategy)
     folder = folder_for_us(job.dest, chosen.copy_name(job), files_of(job.manifest.shards))
-    pays_after = pays_after_epochs(decision.seconds, job.manifest.num_bytes, machine)
+    is_dataset = job.manifest.format != TREE
+    pays_after = pays_after_epochs(decision.seconds, job.manifest.num_bytes, machine) if is_dataset else math.inf
     return Preview(
         decision,
         str(replace(job.manifest, root=folder.path).path),
         job.manifest.content_id,
         str(filesystem_of(job.dest)),
+        is_dataset,
         round(pays_after, 1) if math.isfinite(pays_after) else None,
         layouts_text(chosen.layouts(job).values()) if isinstance(chosen, LayingOut) else "",
         machine.rates,

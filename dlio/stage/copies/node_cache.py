@@ -74,10 +74,11 @@ def room(folder: StagedFolder) -> int:
     others = (
         other for other in copies(folder.dest) if other != folder and _is_removable(other) and not is_in_use(other)
     )
-    return filesystem_of(folder.dest).free_bytes + sum(_num_bytes(each) for each in (folder, *others))
+    return filesystem_of(folder.dest).free_bytes + sum(num_bytes(each) for each in (folder, *others))
 
 
-def _num_bytes(folder: StagedFolder) -> int:
+def num_bytes(folder: StagedFolder) -> int:
+    """Returns the size of a copy's files; 0 if it cannot be read."""
     try:
         with open_cache(folder.dest) as cache, cache.below(folder.copy) as copy:
             return copy.num_bytes()

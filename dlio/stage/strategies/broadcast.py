@@ -7,9 +7,9 @@ data set already, need not read it again.
 The nodes find each other by MPI where its launcher started the processes, else in a folder that they all see
 (dlio/stage/meeting/folder.py).
 
-Cost of S bytes on N nodes, with the rates of `Machine` and pieces of C bytes:
-max(S / source, S / (N client), S (N-1) / (N network), S / local) + N C / network. The last term: each node begins with
-a piece, which all nodes get.
+Cost of S bytes on N nodes, with the rates of `Machine`, pieces of C bytes, and a node that reads R = max(S / N, largest
+shard): max(S / source, R / client, R (N-1) / network, S / local) + N C / network. A shard is not divided: its node
+sends it to all others. The last term: each node begins with a piece, which all nodes get.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ copy_name = whole_copy
 def cost(volume: Volume, machine: Machine, copies: int) -> Cost:
     """Returns the cost of reading each byte once and passing it on."""
     n, num_bytes = machine.num_nodes, volume.num_bytes
-    reading = max(num_bytes / machine.source, num_bytes / (n * machine.client))
-    passing = num_bytes * (n - 1) / (n * machine.network)
+    most = max(num_bytes / n, volume.largest_shard)  # read by one node
+    reading = max(num_bytes / machine.source, most / machine.client)
+    passing = most * (n - 1) / machine.network
     seconds = max(reading, passing, num_bytes / machine.local) + n * BLOCK_BYTES / machine.network
     return Cost(n, num_bytes, num_bytes, seconds, "each byte is read once and passed on")
 

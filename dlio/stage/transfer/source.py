@@ -114,19 +114,17 @@ class MountedFolder:
         path = f"{self._root}/{file.name}"  # a tenth of the time of Path's /
         with files.storage_errors("read", path):
             try:
-                if len(target) == file.num_bytes:
-                    held = _Held(path)  # nobody reads more of it
+                if len(target) == file.num_bytes:  # nobody reads more of it
+                    descriptor = _open(path, os.O_RDONLY | os.O_CLOEXEC)
+                    try:
+                        target, status = _read(descriptor, offset, target, path, file)
+                    finally:
+                        os.close(descriptor)
                 else:
                     with self._lock:  # two threads that miss at once would each get a file of their own
                         held = self._held(path)
-                descriptor, size = held.descriptor(), len(target)
-                while target and (count := world.preadv(descriptor, [target], offset + size - len(target))):
-                    target = target[count:]
-                os.posix_fadvise(descriptor, offset, size, os.POSIX_FADV_DONTNEED)
-                status = os.fstat(descriptor)
+                    target, status = _read(held.descriptor(), offset, target, path, file)
             except OSError as error:
-                if error.errno == errno.ESPIPE:
-                    _check_size(path, os.fstat(held.descriptor()), file)  # a pipe has none
                 self._held.cache_clear()  # the server may have started again
                 if error.errno == errno.ENOENT and (advice := advice_if_lost(Path(path))):
                     raise StorageError(error.errno, f"cannot read {path}: {error.strerror}{advice}") from error
@@ -164,6 +162,20 @@ class _Held:
 
 def _open(path: str | Path, flags: int) -> int:
     return world.open(path, flags | os.O_NONBLOCK)  # opening a pipe does not wait, and its size is wrong
+
+
+def _read(descriptor: int, offset: int, target: memoryview, path: str, file: File) -> tuple[memoryview, os.stat_result]:
+    """Fills `target`; returns what of it lies past the end, and the file's status; raises StorageError, OSError."""
+    begin, end = offset, offset + len(target)
+    try:
+        while target and (count := world.preadv(descriptor, [target], end - len(target))):
+            target = target[count:]
+    except OSError as error:
+        if error.errno == errno.ESPIPE:
+            _check_size(path, os.fstat(descriptor), file)  # a pipe has none
+        raise
+    os.posix_fadvise(descriptor, begin, end - begin, os.POSIX_FADV_DONTNEED)
+    return target, os.fstat(descriptor)
 
 
 def _check_size(path: str, status: os.stat_result, file: File) -> None:

@@ -23,6 +23,7 @@ from dlio.stage.copies.base_folder import CONTROL, MARKER, MOST_LEVELS
 from dlio.stage.copies.restoring import check_reserved
 from dlio.stage.transfer.side_by_side import SideBySide
 from dlio.stage.transfer.source import MountedFolder, StagingSource, source_of
+from dlio.urls import shown
 
 _THREADS = 64  # each look at a file of a server is a round trip
 _NO_FILE = (errno.ENOENT, errno.EACCES)
@@ -55,6 +56,11 @@ def anything(given: str | PathLike[str] | Manifest | StagingSource) -> StagingSo
 
 
 def _at_url(url: str) -> StagingSource:
+    if "?" in url or "#" in url:
+        raise UsageError(
+            f"{shown(url)} is given with ? or #. A signed URL expires, and then its copy could not be continued: give "
+            "s3://BUCKET/KEY, or download the file and stage that. Write ? and # in a name or password as %3F and %23"
+        )
     try:
         return source_of(url)
     except (ManifestError, StorageError) as error:  # some servers deny what is not there

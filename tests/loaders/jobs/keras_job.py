@@ -44,7 +44,7 @@ def recorded(**options: Any) -> Recorded:
 
 
 def epochs_and_steps() -> dict[str, Any]:
-    """Returns what a run from the middle saw, and one with steps of its own; and the error of steps in `fit`."""
+    """Returns what a run from the middle saw, and one with its own steps; and the error of steps in `fit`."""
     late, stepped, validation, wrong = (recorded(steps_per_epoch=steps) for steps in (None, 4, None, None))
     model = compiled()
     model.fit(late, epochs=3, initial_epoch=2, verbose=0, shuffle=False)

@@ -1,4 +1,4 @@
-"""Lightning starts the second of two ranks itself, or both are started by somebody else."""
+"""Lightning starts the second of two ranks itself, or both are started by a launcher."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class HookModel(Model):
     """Makes its loader itself, where Lightning notes how."""
 
     def train_dataloader(self) -> DataLoader:
-        """Returns a loader with an order of its own, which Lightning replaces."""
+        """Returns a loader with its own order, which Lightning replaces."""
         return DataLoader(dataset, 3, sampler=RandomSampler(dataset), num_workers=2, seed=7)
 
 
 def fit(loader: Any, model: Model, checkpoint: str | None = None, **options: Any) -> dict[str, Any]:
-    """Returns what was seen, and what Lightning made of the loader."""
+    """Returns what was seen, and Lightning's loader."""
     options = {"max_epochs": 2, "enable_checkpointing": False, **STRATEGY, **QUIET, **options}
     trainer = lightning.Trainer(**options)
     trainer.fit(model, loader, ckpt_path=checkpoint)

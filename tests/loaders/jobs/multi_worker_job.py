@@ -1,4 +1,4 @@
-"""One of the workers under MultiWorkerMirroredStrategy, as TF_CONFIG tells it."""
+"""One of the workers under MultiWorkerMirroredStrategy, as TF_CONFIG describes it."""
 
 from __future__ import annotations
 

@@ -18,14 +18,14 @@ def numbers(images: Any) -> list[int]:
 
 
 def report(rank: int, told: Any) -> None:
-    """Leaves what a rank has to tell, as JSON, for the test to read."""
+    """Writes a rank's report, as JSON, for the test to read."""
     Path(FOLDER, f"rank{rank}.json").write_text(json.dumps(told))
 
 
 def leave_torch_group() -> NoReturn:
     """Ends a rank that has reported, without the interpreter's own end.
 
-    A thread of gloo may still drop the last step's tensors then; it asks for the interpreter that is going, and aborts
+    A thread of gloo may still drop the last step's tensors then; it needs the interpreter that is ending, and aborts
     (pytorch issue 190489; DistributedDataParallel alone does so in about 1 of 60 short runs on a busy machine).
     """
     import torch.distributed

@@ -15,7 +15,7 @@ OPTIONS: dict[str, Any] = {"transform": Resize(16), "shuffle": True, "seed": 1, 
 
 
 def per_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
-    """Returns one worker's batches, as a strategy tells its place."""
+    """Returns one worker's batches, for its place in the strategy."""
     place = {"rank": context.input_pipeline_id, "world_size": context.num_input_pipelines}
     return dataset(DATA, context.get_per_replica_batch_size(GLOBAL_BATCH), **OPTIONS, **place)
 

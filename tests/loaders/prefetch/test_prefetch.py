@@ -1,4 +1,4 @@
-"""Work done ahead of need: its bound, hints, and threads that hang."""
+"""Work done ahead of use: its bound, hints, and threads that hang."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_late_hints_are_left_out() -> None:
     assert [next(items) for _ in range(18)] == list(range(18))
     go_on.set()
     assert list(items) == [18, 19]
-    assert len(set(hinted) - {18, 19}) <= 1, "but for the one that had begun"
+    assert len(set(hinted) - {18, 19}) <= 1, "except for the one that had begun"
 
 
 @pytest.mark.parametrize("timeout", ["0.01", "None"])

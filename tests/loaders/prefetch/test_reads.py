@@ -1,4 +1,4 @@
-"""What is read ahead of need where storage is slow: the same samples, the same errors, within bounds."""
+"""Reads ahead of use from slow storage: the same samples, the same errors, within bounds."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.loaders.photos import loader_of, numbers
 
 @pytest.fixture(params=[1, 8, 64])
 def slow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Has everything read ahead of need, in pieces of a request, up to so many at a time; returns how many."""
+    """Makes everything be read ahead of need, in pieces of a request, up to so many at a time; returns how many."""
     monkeypatch.setattr(WaitTimes, "is_slow", True)
     monkeypatch.setattr(reads_module, "_REQUESTS", 1)
     monkeypatch.setattr(reads_module, "_FIRST_AHEAD", request.param)
@@ -137,7 +137,7 @@ def test_a_disk_that_fails_is_named(packed: Manifest, slow: int) -> None:
 
 
 class Gate:
-    """Reads that go on when the gate is opened, and tell how many are under way."""
+    """Reads that continue when the gate is opened, and tell how many are under way."""
 
     def __init__(self) -> None:
         self.opened, self.begun = threading.Event(), threading.Semaphore(0)

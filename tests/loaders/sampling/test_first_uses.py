@@ -25,7 +25,7 @@ def test_it_looks_no_further_than_all_shards_with_samples():
         yield from batches([1, 11, 25])
         for _ in range(1000):
             yield from batches([1])
-        pytest.fail("looked at everything")
+        pytest.fail("searched everything")
 
     assert first_uses(coming(), np.array([0, 10, 20, 30])) == [0, 1, 2]
 

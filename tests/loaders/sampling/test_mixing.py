@@ -1,4 +1,4 @@
-"""The mixing score: its bounds, and that it says what batches of the real order do."""
+"""The mixing score: its bounds, and its agreement with batches of the real order."""
 
 from __future__ import annotations
 

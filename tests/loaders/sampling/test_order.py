@@ -196,7 +196,7 @@ def test_a_billion_samples_on_4096_ranks_are_planned_at_once() -> None:
         (lambda: epoch_order(manifest_of([3, 3]), lanes=0), "0 lanes"),
         (lambda: epoch_order(manifest_of([3, 3]), lanes=3), "lane 2 of 3 has no samples"),
         (lambda: epoch_order(manifest_of([])), "has no samples"),
-        (lambda: rank_steps(epoch_order(manifest_of([7])), Share(1, 4, 2)), "no whole batch: 4 ranks"),
+        (lambda: rank_steps(epoch_order(manifest_of([7])), Share(1, 4, 2)), "no complete batch: 4 ranks"),
     ],
 )
 def test_what_cannot_be_carried_out_says_why(make: object, message: str) -> None:
@@ -237,7 +237,7 @@ def test_the_largest_shard_left_goes_to_the_lane_with_fewest_samples() -> None:
     ids=str,
 )
 def test_an_order_is_the_same_in_every_version(shuffle: Shuffle, lanes: int, expected: str) -> None:
-    """A run that is resumed after an upgrade goes on in its order."""
+    """A run that is resumed after an upgrade continues in its order."""
     orders = [epoch_order(manifest_of([5, 9, 4, 7, 8, 6]), seed=3, epoch=epoch, shuffle=shuffle, lanes=lanes)
               for epoch in (0, 5)]  # fmt: skip
     text = str([order.lane(lane).indices(np.arange(order.lane_sizes[lane])).tolist()

@@ -25,7 +25,7 @@ SMALL = Resize(8)
 
 
 def train(data: Path | Mixture, count: int, transform: Any) -> None:
-    """Teaches a model what belongs to each image; every epoch has all samples, and the model learns."""
+    """Trains a model on the images' labels; every epoch has all samples, and the model learns."""
     dataset = PackedDataset(data, transform)
     loader = DataLoader(dataset, count, shuffle=True, seed=0, num_workers=1)
     torch.manual_seed(0)

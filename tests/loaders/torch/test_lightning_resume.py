@@ -1,4 +1,4 @@
-"""Lightning goes on with the step in which it was stopped, and validates at the end of that epoch."""
+"""Lightning continues with the step in which it was stopped, and validates at the end of that epoch."""
 
 from __future__ import annotations
 

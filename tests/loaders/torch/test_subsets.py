@@ -62,7 +62,7 @@ def test_ranks_share_a_part(dataset):
 
 
 def arriving(dataset, told):
-    """Returns the data set as if its folder was being filled by somebody who is told the order."""
+    """Returns the data set as if a process that knows the order was filling its folder."""
     filling = SimpleNamespace(expect=told.put, counts=dict, progress=str)
     found = copy(dataset)
     (folder,) = dataset.packed.opened.folders
@@ -117,7 +117,7 @@ def test_a_path_is_opened_with_the_words_of_a_dataset(dataset):
     )
     assert [len(labels) for _, labels in by_path] == [4] * 9 and by_path.dataset.packed.upright
     by_path.close()
-    with pytest.raises(UsageError, match="images of any size make no batch"):
+    with pytest.raises(UsageError, match="images of different sizes cannot form a batch"):
         DataLoader(str(dataset.manifest.root))
 
 

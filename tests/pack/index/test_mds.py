@@ -90,7 +90,7 @@ class TestMDS:
         assert batch(tmp_path / "mds", [4, 0])["label"].tolist() == [4, 0]
         dlio.pack(packed(tmp_path / "mds"), tmp_path / "out", format="tfrecord", engine="serial")
         assert samples(tmp_path / "out") == samples(tmp_path / "mds")
-        with pytest.raises(SchemaError, match=r"dlio reads MDS.*formats that can: .*tfrecord"):
+        with pytest.raises(SchemaError, match=r"dlio can only read MDS.*formats that can: .*tfrecord"):
             dlio.pack(packed(tmp_path / "out"), tmp_path / "back", format="mds", engine="serial")
 
     def test_a_missing_shard_of_the_index_is_named(self, tmp_path):

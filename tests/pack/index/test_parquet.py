@@ -104,7 +104,9 @@ def test_columns_that_unpack_to_far_more_than_the_file_together_are_refused(tmp_
     write_new(
         tmp_path / NAME, rows, use_dictionary=["a", "b"], compression={"image.bytes": "none", "a": "zstd", "b": "zstd"}
     )
-    with pytest.raises(CorruptRecordError, match=r"column 'b': with those before it it unpacks to 104\d+ bytes"):
+    with pytest.raises(
+        CorruptRecordError, match=r"column 'b': together with the columns before it, it unpacks to 104\d+ bytes"
+    ):
         index(tmp_path, format="parquet", workers=1)
 
 

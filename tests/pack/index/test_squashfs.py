@@ -155,7 +155,7 @@ def test_other_compressors_are_refused_by_name(number, photos, tmp_path):
     struct.pack_into("<H", data, 20, number)
     path.write_bytes(data)
     name = {2: "lzma", 3: "lzo", 9: "number 9"}[number]
-    advice = "which dlio does not read: make it again with mksquashfs -comp zstd$"
+    advice = "which dlio does not read: create it again with mksquashfs -comp zstd$"
     with pytest.raises(CorruptRecordError, match=rf"photos\.sqsh: it is compressed by {name}, {advice}"):
         squashfs.Reader(path, IMAGE_CLASSIFICATION)
 
@@ -196,8 +196,8 @@ def inode_at(data: bytearray, kind: int) -> int:
         (2, 20, 7, "has data outside"),
         (2, 28, 0xFFFFFFFF, "is not that of a file|is far larger"),
         (2, 32, 1 << 26, "has data outside"),
-        (1, 16, 0xFFFF, "leads out of its table"),
-        (1, 24, 0x1FFFFFFF, "leads out of"),
+        (1, 16, 0xFFFF, "points outside its table"),
+        (1, 24, 0x1FFFFFFF, "points outside"),
     ],
 )
 def test_a_hostile_inode_is_named(kind, at, value, problem, stored):

@@ -39,7 +39,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, list[str]]]:
-    """An event that reads of the source wait for, but for the last shards; and the names of the files read."""
+    """An event that reads of the source wait for, except for the last shards; and the names of the files read."""
     opened, names = threading.Event(), []
     plain = MountedFolder.read_range
 

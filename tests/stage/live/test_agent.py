@@ -112,7 +112,7 @@ def test_the_background_follows_the_order_that_loaders_tell(
 def test_the_part_of_a_node_that_comes_late_is_left_to_it(
     source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """But for what somebody waits for."""
+    """Except for what a reader waits for."""
     meet_in(tmp_path / "meet", monkeypatch)
     monkeypatch.setattr(meeting, "JOIN_SECONDS", 0.0)
     with working(task(source.root, tmp_path / "first", 0, 2)) as first, closing(client_of(first)) as client:

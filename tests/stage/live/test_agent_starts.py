@@ -1,4 +1,4 @@
-"""How agents start, one a copy, and what follows one that ended or was killed."""
+"""How agents start, one for each copy, and what follows one that ended or was killed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_plain_stage_goes_on_with_what_an_agent_left(
 
 
 def _announced(folder: StagedFolder, node: str) -> LiveFolder:
-    """Returns the folder of a copy with the announcement of an agent that cannot be looked at from here."""
+    """Returns the folder of a copy with the announcement of an agent that is not visible from here."""
     live = LiveFolder(folder)
     live.make()
     live.write_record(AgentRecord(replace(Owner.current(), node=node), "socket", 0, 1))
@@ -81,7 +81,7 @@ def test_an_agent_of_an_earlier_boot_is_over(source: Manifest, tmp_path: Path, e
 def test_an_agent_of_another_version_is_refused_and_can_be_ended(
     source: Manifest, tmp_path: Path, asked: Callable[[object, Path], object]
 ) -> None:
-    """It would not understand what this one writes; the copy's claim is its own."""
+    """It could not read what this one writes; it holds the copy's claim."""
     folder = task(source.root, tmp_path / "dest").prepared()[2]
     open_up(folder.dest)
     folder.path.mkdir(mode=0o700)

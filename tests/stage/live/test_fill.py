@@ -1,4 +1,4 @@
-"""The order of a fill: what a loader waits for comes first, and no one else waits for ever."""
+"""The order of a fill: what a loader waits for comes first, and nothing else waits forever."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_files_left_for_later_are_not_begun_until_then(tmp_path: Path) -> None:
 
 
 def test_what_another_node_asks_ahead_is_not_held_up_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One thread fetches, and a loader always waits: what is asked ahead comes once it is overdue, and not before."""
+    """One thread fetches, and a loader always waits: a request ahead of use is served only once it is overdue."""
     monkeypatch.setattr(filling, "_OVERDUE_SECONDS", math.inf)
     order, size = list[int](), 64 * MiB
     asks, given = threading.Event(), threading.Event()
@@ -150,7 +150,7 @@ def test_a_source_that_answers_after_the_end_changes_no_file(tmp_path: Path, siz
 def test_a_damaged_file_is_fetched_again_though_the_disk_refuses_at_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The blocks cannot be marked as missing once; the only thread goes on all the same."""
+    """The blocks cannot be marked as missing once; the only thread continues all the same."""
     content, pwrite, refused = random.Random(0).randbytes(3 * MiB), os.pwrite, list[int]()
 
     def refuses_once(descriptor: int, data: memoryview, offset: int) -> int:

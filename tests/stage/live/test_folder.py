@@ -34,7 +34,7 @@ def test_what_the_agent_wrote_is_read(live: LiveFolder) -> None:
 
 
 def test_of_two_processes_that_make_a_folder_of_files_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One was taken for lost by the other, and both go on: what the second has made goes again."""
+    """One counts as lost to the other, and both continue: the second's files are removed again."""
     live = LiveFolder(StagedFolder(tmp_path, "0" * 32))
     live.staged.path.mkdir(parents=True)
     plain = Path.symlink_to

@@ -1,4 +1,4 @@
-"""The frames between agents and loaders: bounded before anything is allocated, and never waited for without end."""
+"""The frames between agents and loaders: bounded before anything is allocated, and waited for with a limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which agent the processes of a job take, and what they and their users are told of it."""
+"""Which agent the processes of a job use, and what they report about it."""
 
 from __future__ import annotations
 

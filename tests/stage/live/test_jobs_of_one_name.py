@@ -1,4 +1,4 @@
-"""Jobs of one name that stage the same at once, as outside a scheduler: they share the folder of their meeting."""
+"""Jobs of the same name that stage the same files at the same time, as outside a scheduler: they share a folder."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_job_that_fails_does_not_speak_for_another_that_stages_the_same(
 def test_a_job_that_ends_leaves_the_meeting_to_one_of_its_name_that_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its nodes would meet in two places, each with a token of its own, and wait for each other."""
+    """Its nodes would meet in two places, each with its own token, and wait for each other."""
     meet_in(tmp_path, monkeypatch)
     ended, began = met(CONTENT, 0, 1), met(CONTENT, 0, 2)
     last = Peer(0, ("127.0.0.1", 9), Owner.current(), True, 0, 0)
@@ -60,7 +60,7 @@ def test_a_job_that_ends_leaves_the_meeting_to_one_of_its_name_that_begins(
 def test_two_jobs_of_one_name_and_other_numbers_of_nodes_do_not_meet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They would wait a minute for nodes that the other job has, or end at its words."""
+    """They would wait a minute for nodes of the other job, or end at its messages."""
     meet_in(tmp_path, monkeypatch)
     many, few = [met(CONTENT, node, 3) for node in range(3)], [met(CONTENT, node, 2) for node in range(2)]
     words = {each: Peer(each.node, ("127.0.0.1", 9), Owner.current(), False, 0, each.num_nodes) for each in many + few}
@@ -96,7 +96,7 @@ def test_a_meeting_stays_until_all_nodes_of_another_job_of_its_name_have_come(
 def test_a_second_job_that_stages_the_same_asks_and_tells_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has another DEST. Its node would end at the words of the first one's, and the other way round."""
+    """It has another DEST. Its node would end at the first one's messages, and the other way round."""
     meet_in(tmp_path / "meet", monkeypatch)
     monkeypatch.setattr(meeting, "_TELL_SECONDS", (600.0, 0.0))
     at_work = Peer(0, ("127.0.0.1", 9), Owner.current(), False, 0, 1)

@@ -1,4 +1,4 @@
-"""Agents and whole nodes are killed at random moments: the ranks that are left get what is right, and go on."""
+"""Agents and whole nodes are killed at random moments: the remaining ranks get the right bytes, and continue."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
 
 @pytest.fixture
 def web(packed: Manifest, tmp_path: Path) -> Iterator[WebServer]:
-    """A slow server, by which each node reads under a name of its own."""
+    """A slow server, by which each node reads under its own name."""
     (tmp_path / "web").mkdir()
     for rank in range(NODES):
         (tmp_path / "web" / f"n{rank}").symlink_to(packed.root)

@@ -1,4 +1,4 @@
-"""Meetings of nodes remove what is their own, and nothing else."""
+"""Meetings of nodes remove their own files, and nothing else."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_a_swapped_place_leads_no_agent_elsewhere(tmp_path: Path, monkeypatch: p
 
 
 class _Swapped:
-    """Has Bob swap a folder once an agent has come."""
+    """Makes Bob swap a folder once an agent has come."""
 
     def __init__(self, sign: Path, meet: Path, swap: Callable[[], None]) -> None:
         self._pipes = [os.pipe(), os.pipe()]

@@ -1,4 +1,4 @@
-"""A digest that goes on while pieces come: in any order, with few of them in memory, and never of other bytes."""
+"""A digest that continues while pieces come: in any order, with few of them in memory, and never of other bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files that a node keeps while they arrive: what other processes see at each moment, and what outlives a crash."""
+"""The files that a node keeps while they arrive: what other processes see at each moment, and what survives a crash."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def test_an_unfinished_file_appears_with_its_size(live: LiveFolder, monkeypatch:
 
 
 def test_a_process_that_was_taken_for_lost_names_no_file_of_its_successor(live: LiveFolder) -> None:
-    """One that was stopped goes on with the end of a file; its successor has written that end, and not the rest."""
+    """One that was stopped continues with the end of a file; its successor has written that end, and not the rest."""
     elsewhere, mine = Claim(1, Owner("another/boot", "pid:[1]", 1, 1), "lost"), Claim(2, Owner.current(), "mine")
     stopped, final = filled(live), live.staged.path / FILE.name
     take_over(live.staged, "source", (mine, elsewhere))

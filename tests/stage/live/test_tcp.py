@@ -1,4 +1,4 @@
-"""Between nodes: whoever does not prove the token is refused, and keeps nobody out, however often it comes."""
+"""Between nodes: a client without the token is refused, and blocks no other, however often it connects."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_another_data_set_is_refused(node: Node) -> None:
 
 
 def test_a_replayed_proof_is_refused(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What proves the token on one connection proves nothing on the next."""
+    """A proof of the token is valid on one connection only."""
     said: list[bytes] = []
 
     class Recorded(socket.socket):
@@ -127,7 +127,7 @@ def test_a_replayed_proof_is_refused(node: Node, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_server_that_only_reflects_is_refused() -> None:
-    """An impostor has the client's own proof, and not the server's."""
+    """An impostor has the client's proof, but not the server's."""
 
     def impostor(peer: socket.socket) -> None:
         peer.sendall(os.urandom(32))
@@ -143,7 +143,7 @@ def test_a_server_that_only_reflects_is_refused() -> None:
 
 
 def test_a_proof_that_is_relayed_from_another_address_is_refused(node: Node) -> None:
-    """Whoever stands between a client and a server, at an address of its own, gets neither to believe it."""
+    """A proxy between a client and a server, at its own address, can convince neither."""
     verdicts: list[bytes] = []
 
     def relay(client: socket.socket) -> None:

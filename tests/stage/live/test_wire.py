@@ -1,4 +1,4 @@
-"""Whoever does not prove the token, or breaks the protocol, is refused, named, and gone round."""
+"""A peer that does not prove the token, or breaks the protocol, is refused, named, and avoided."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ Behaviour = Callable[[socket.socket, Request], None]
 
 
 class HostilePeer:
-    """Node 1 of 2: it knows the token, and does harm."""
+    """Node 1 of 2: it knows the token, and attacks."""
 
     def __init__(self, content_id: str, behave: Behaviour) -> None:
         self._meeting = met(content_id, 1, 2)

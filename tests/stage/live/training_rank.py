@@ -1,4 +1,4 @@
-"""A rank of a job that stages live: reads all samples twice, in an order of its own, and compares each with the source.
+"""A rank of a job that stages live: reads all samples twice, in its own order, and compares each with the source.
 
 Arguments: the data set's URL, DEST, the strategy, and the folder that the URL serves.
 """

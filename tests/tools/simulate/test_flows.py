@@ -1,4 +1,4 @@
-"""Shares of links: nobody gets more than an end has, and nobody could get more without another getting less."""
+"""Shares of links: no flow gets more than an end has, and none could get more without another getting less."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_exact_shares_are_max_min_fair(ends: list[tuple[Hashable, Hashable]]) ->
     sums = _sums(ends, shares)
     full = {end for end, total in sums.items() if total > 1 - 1e-9}
     assert all(total < 1 + 1e-9 for total in sums.values())
-    for both, share in zip(ends, shares, strict=True):  # at a full end of its own, no other has more
+    for both, share in zip(ends, shares, strict=True):  # at its own full end, no other has more
         others = [[s for b, s in zip(ends, shares, strict=True) if end in b] for end in both if end in full]
         assert any(share > max(each) - 1e-9 for each in others)
 

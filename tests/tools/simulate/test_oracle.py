@@ -1,4 +1,4 @@
-"""The oracle of the simulator notices what must not be."""
+"""The oracle of the simulator detects broken promises."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Scene:
         return self.scheduler.process(node, 100, "boot", f"node{node}", len(self.scheduler.processes))
 
     def do(self, call: Callable[[], object], process: Process | None = None) -> None:
-        """Runs a call as a task, by default of a process of its own."""
+        """Runs a call as a task, by default of its own process."""
         task = self.scheduler.spawn(process or self.process(), call, "task")
         self.scheduler.run()
         if task.error:
@@ -112,7 +112,7 @@ def test_a_finished_copy_without_a_lease_is_noticed(scene):
 
 
 def read(scene: Scene, node: int, at: int) -> None:
-    """Has a node read a part of the first file at a time."""
+    """Makes a node read a part of the first file at a time."""
 
     def work() -> None:
         scene.scheduler.pause(at - scene.scheduler.now)

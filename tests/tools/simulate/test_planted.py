@@ -1,4 +1,4 @@
-"""The mistakes that are planted in the protocol: they fit the code, and each is of another promise."""
+"""The mistakes planted in the protocol: they fit the code, and each breaks another promise."""
 
 from __future__ import annotations
 

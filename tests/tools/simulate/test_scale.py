@@ -1,4 +1,4 @@
-"""The three levels of simulation agree: the very engine with a shard as one span, and the plan of `dlio plan`."""
+"""The three levels of simulation agree: the real engine with a shard as one span, and the plan of `dlio plan`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MACHINE = Machine(4, 10**15, source=100e9, client=100e9, network=25e9, local=2e
 
 
 def _engine(job: scale.Job, tmp_path: Path) -> scale.Found:
-    """Returns what the engine does, in a process of its own."""
+    """Returns what the engine does, in its own process."""
     return forked.apart(lambda: scale.simulated(job, tmp_path))
 
 
@@ -34,7 +34,7 @@ def _planned(job: scale.Job) -> Simulation:
     [
         ({}, 1, 104, 256_000_000),
         ({"source": 1e9}, 1, 104, 256_000_000),
-        ({"network": 5e8}, 1, 208, 32_000_000),  # a span that takes longer than a node has patience proves nothing
+        ({"network": 5e8}, 1, 208, 32_000_000),  # a span that takes longer than a node waits proves nothing
         ({"slow_share": 0.25, "slow_factor": 0.5}, 3, 104, 256_000_000),
     ],
     ids=["disks", "source", "links", "stragglers"],

@@ -61,7 +61,7 @@ def test_a_killed_process_runs_no_finally(by_itself: bool) -> None:
             if by_itself:
                 process.kill()
             scheduler.pause(S)
-            said.append("went on")
+            said.append("continued")
         finally:
             said.append("finally")
 

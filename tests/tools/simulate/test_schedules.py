@@ -1,4 +1,4 @@
-"""Small schedules of the very engine, in virtual time: no promise breaks, and a seed decides everything."""
+"""Small schedules of the real engine, in virtual time: no promise breaks, and a seed decides everything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the engine relies on, asked of the system and of a simulated world alike."""
+"""What the engine relies on, tested with the system and with a simulated world."""
 
 from __future__ import annotations
 

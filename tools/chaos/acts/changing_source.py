@@ -1,4 +1,4 @@
-"""Files of the source change, shrink, go or close to their reader while they are staged: nothing wrong gets a name."""
+"""Source files change, shrink, vanish or become unreadable while they are staged: no wrong file gets its final name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NEEDS = ("root",)
 
 
 def play(scene: Scene) -> None:
-    """Changes a copy of the source during some stages; once it is as it was, a stage succeeds."""
+    """Changes a copy of the source during some stages; after it is restored, a stage succeeds."""
     good = scene.source()
     changing = scene.folder / "changing"
     for _ in range(scene.choose.randint(2, 5)):
@@ -36,7 +36,7 @@ def play(scene: Scene) -> None:
 
 
 def _change(scene: Scene, folder: Path) -> None:
-    """Does something to a file by chance; the manifest only closes, goes or is cut off."""
+    """Damages a random file in a random way; the manifest only becomes unreadable, vanishes or is cut off."""
     names = [path for path in sorted(folder.glob("*")) if path.is_file()]
     path = scene.choose.choice(names)
     ways: list[Callable[[], object]] = [

@@ -1,4 +1,4 @@
-"""Clocks differ by years between processes, and claims and leases bear any time: a copy that a session uses stays."""
+"""Clocks differ by years between processes, and claims and leases have any time: a copy that a session uses stays."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def play(scene: Scene) -> None:
 
 
 def _elsewhen(scene: Scene) -> Process:
-    """Returns a stage or clean whose clock is another; what it waits for, it waits by the true clock."""
+    """Returns a stage or clean with another clock; its waits use the true clock."""
     environ = {"LD_PRELOAD": str(FAKETIME), "FAKETIME": scene.choose.choice(_OFFSETS)}
     environ |= {"FAKETIME_DONT_FAKE_MONOTONIC": "1", "NO_FAKE_STAT": "1"}
     job = scene.choose.choice(("", "1", "2"))

@@ -1,4 +1,4 @@
-"""A hundred or more stages and cleans at once on one DEST, some of them killed: who succeeds has what it wanted."""
+"""A hundred or more stages and cleans at once on one DEST, some of them killed: each that succeeds has a whole copy."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def play(scene: Scene) -> None:
 
 
 def _kill(scene: Scene) -> None:
-    """Now and then ends one by chance, started early or late."""
+    """Now and then ends a random one, started early or late."""
     if scene.choose.random() < 0.15:
         victim: Process = scene.choose.choice(scene.processes)
         victim.strike(scene.choose, 0.01)

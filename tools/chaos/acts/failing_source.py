@@ -1,4 +1,4 @@
-"""The source is slow, fails, flips bits, or goes away: what is staged or packed is right, or an error of dlio."""
+"""The source is slow, fails, flips bits, or vanishes: what is staged or packed is right, or dlio raises an error."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def play(scene: Scene) -> None:
 
 
 def serve(scene: Scene, folder: Path, view: Path, fault: Path) -> Process:
-    """Serves a folder at `view`, by chance slowly; the file `fault` says how its reads go wrong."""
+    """Serves a folder at `view`, sometimes slowly; the file `fault` says how its reads go wrong."""
     view.mkdir()
     latency, bandwidth = scene.choose.choice((0, 1, 5)), scene.choose.choice((20, 60, 200))
     numbers = [scene.choose.randrange(1000), latency, bandwidth]

@@ -1,4 +1,4 @@
-"""The disk is too small, or fills up in the middle: room is given back, and with enough room all succeeds."""
+"""The disk is too small, or fills up during a run: space is freed, and with enough space every run succeeds."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _stage(scene: Scene, disk: Path) -> None:
 
 
 def _hog(scene: Scene, disk: Path, num_bytes: int) -> None:
-    """Takes room from the process that writes, and gives it back, or not before the process has ended."""
+    """Fills the disk under the process that writes, and frees it again during the run or only after it."""
     hog = disk / "hog"
     try:
         with hog.open("wb") as file:
@@ -52,7 +52,7 @@ def _hog(scene: Scene, disk: Path, num_bytes: int) -> None:
 
 
 def _check_given_back(disk: Path) -> None:
-    """Raises Violation where a stage that found no room keeps some."""
+    """Raises Violation if a stage that found no room keeps some."""
     held = sum(path.lstat().st_blocks * 512 for path in disk.rglob("*") if path.is_file())
     if held > _SPARE_BYTES:
         raise Violation(f"a stage without room should give it back, and keeps {held} bytes at {disk}")

@@ -12,7 +12,7 @@ NEEDS = ("root",)
 
 
 def play(scene: Scene) -> None:
-    """Plants before, between and during stages and cleans; these end, and are right or an error of dlio."""
+    """Plants before, between and during stages and cleans; these end with the right result or an error of dlio."""
     scene.distrusted = {BOB}
     scene.source()
     for _ in range(scene.choose.randint(3, 6)):
@@ -27,7 +27,7 @@ def play(scene: Scene) -> None:
 
 
 def _plant(scene: Scene) -> None:
-    """Has Bob plant something; what is staged at the same time takes part of a second."""
+    """Makes Bob plant something; staging at the same time takes part of a second."""
     seed = scene.choose.randrange(1 << 32)
     bob = scene.serve(partial(plant, scene.dest, scene.sources[0].content_id, scene.sentinels, seed), BOB)
     if bob.wait(30):

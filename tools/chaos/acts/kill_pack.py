@@ -1,4 +1,4 @@
-"""pack is killed at random moments, with several workers, and then goes on to the same shards."""
+"""pack is killed at random moments, with several workers, and then continues to the same shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""verify and a loader read a staged copy, and are killed at random moments, while others clean: it stays as it is."""
+"""verify and a loader read a staged copy, and are killed at random moments, while others clean: it does not change."""
 
 from __future__ import annotations
 

@@ -10,11 +10,11 @@ from tools.chaos.acts.failing_source import serve
 from tools.chaos.scene import Scene
 
 NEEDS = ("root", "mount namespaces", "FUSE (mfusepy, fuse3)")
-_WITHIN = 1.5  # seconds, in which the accident comes
+_WITHIN = 1.5  # seconds within which the fault comes
 
 
 def play(scene: Scene) -> None:
-    """Ranks that are left read all samples right, or end by an error where the source failed."""
+    """The remaining ranks read all samples right, or end with an error if the source failed."""
     source = scene.source()
     view, fault = scene.folder / "view", scene.folder / "fault"
     serve(scene, source.root.parent, view, fault)

@@ -1,4 +1,4 @@
-"""Nodes broadcast over MPI, and one of them, or mpiexec itself, is killed or hangs: everybody ends."""
+"""Nodes broadcast over MPI, and one of them, or mpiexec itself, is killed or hangs: all processes end."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tools.chaos.scene import LIMIT_SECONDS, Scene
 from tools.chaos.violation import Violation
 
 NEEDS = ("root", "mpiexec (mpich, mpi4py)")
-#: A rank that the others have not seen yet is expected for so long, one that they have seen may be silent; and a load.
+#: How long the others wait for a rank that they have not seen yet, or that is silent, on a loaded machine.
 _LOST_SECONDS = LATE_SECONDS + liveness.LOST_SECONDS + 20.0
-#: A rank, with a host name of its own; it ignores SIGUSR1, by which Hydra says that another one has ended.
+#: A rank, with its own host name; it ignores SIGUSR1, by which Hydra says that another one has ended.
 _RANK = (
     'hostname node$PMI_RANK; trap "" USR1; folder=$1; shift; echo $$ >$folder/$PMI_RANK.pid; '
     'exec "$@" $folder/node$PMI_RANK'
@@ -71,7 +71,7 @@ def _rank_ends(scene: Scene, job: Process, size: int) -> None:
         os.kill(_pid(scene, victim), scene.choose.choice((signal.SIGKILL, signal.SIGSTOP)))
     others = [_pid(scene, number) for number in range(size) if number != victim]
     if not until(lambda: not any(map(_runs, others)), _LOST_SECONDS):
-        raise Violation(f"ranks wait for ever for the lost node{victim}{job.tail()}")
+        raise Violation(f"ranks wait forever for the lost node{victim}{job.tail()}")
     with suppress(ProcessLookupError):
         os.kill(_pid(scene, victim), signal.SIGKILL)
     job.wait(_LOST_SECONDS)

@@ -1,4 +1,4 @@
-"""Nodes broadcast over a network that loses packets or is cut, and nodes die or hang: the others end, with all."""
+"""Nodes broadcast over a network that loses packets or is cut, and nodes die or hang: the others get all bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tools.chaos.scene import LIMIT_SECONDS, Scene
 from tools.chaos.violation import Violation
 
 NEEDS = ("root", "network namespaces (iproute2)", "nftables")
-_LOST_SECONDS = LATE_SECONDS + liveness.LOST_SECONDS  # within which dlio promises to wait for a lost node no more
+_LOST_SECONDS = LATE_SECONDS + liveness.LOST_SECONDS  # within which dlio promises to stop waiting for a lost node
 _LOADED_SECONDS = 15.0  # more, for a loaded machine
 
 
@@ -37,7 +37,7 @@ def play(scene: Scene) -> None:
 
 
 def _broadcast(scene: Scene, network: Network, source: Manifest) -> list[Process]:
-    """Returns the processes, one for each node, which has a disk of its own."""
+    """Returns the processes, one for each node, which has its own disk."""
     nodes = []
     for number in range(network.size):
         words = ["stage", source.root, scene.folder / f"node{number}", "--strategy", "broadcast"]
@@ -69,7 +69,7 @@ def _all_end_well(scene: Scene, nodes: list[Process]) -> None:
 
 
 def _loss(scene: Scene, network: Network, nodes: list[Process]) -> None:
-    """Lost packets are the network's own business, or have bytes come from the source."""
+    """Lost packets are sent again by the network, or the bytes come from the source."""
     percent = scene.choose.choice((1, 2, 5, 10))
     network.lose(scene.choose.randrange(network.size), percent)
     scene.wait(*nodes)

@@ -1,4 +1,4 @@
-"""Containers stage to one DEST, each with its own process ids, and are killed: others go on after half a minute."""
+"""Containers stage to one DEST, each with its own process ids, and are killed: others continue after half a minute."""
 
 from __future__ import annotations
 

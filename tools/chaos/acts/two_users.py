@@ -1,4 +1,4 @@
-"""Users stage to one DEST and clean it, each for himself, and are killed: each gets a copy that he can rely on."""
+"""Users stage to one DEST and clean it, each their own copies, and are killed: each gets a copy to rely on."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _one(scene: Scene) -> Process:
 
 
 def _check_owner(process: Process, user: int) -> None:
-    """Raises Violation where a user was given a copy that somebody else but root can change."""
+    """Raises Violation if a user got a copy that another user than root can change."""
     copy = Path(process.said().splitlines()[-1])
     owners = {path.lstat().st_uid for path in (copy, copy.parent, *copy.rglob("*"))}
     if not owners <= {0, user}:

@@ -9,12 +9,12 @@ from pathlib import Path
 from tools.fuzz.inputs import Files
 
 
-class Broken(Exception):  # noqa: N818  it says what a target promises and does not keep
-    """A promise that an input breaks; what follows ` (` tells the details."""
+class Broken(Exception):  # noqa: N818  it names a promise that a target does not keep
+    """A promise that an input breaks; the details follow ` (`."""
 
 
 def require(holds: bool, promise: str) -> None:
-    """Raises Broken where a promise does not hold."""
+    """Raises Broken if a promise does not hold."""
     if not holds:
         raise Broken(promise)
 
@@ -26,7 +26,7 @@ class Target:
     Attributes:
         name: as on the command line.
         seeds: makes real inputs, all of which are read.
-        check: reads an input, whose files lie in the folder; raises DlioError where dlio refuses it, Broken where a
+        check: reads an input, whose files lie in the folder; raises DlioError if dlio refuses it, Broken if a
             promise is broken, and anything else is a finding too.
     """
 

@@ -208,7 +208,7 @@ _WRITERS: dict[str, list[Callable[[Path], None]]] = {
 
 
 def _seeds(name: str) -> list[Files]:
-    schema = _MDS_SCHEMA if name == "mds" else None  # for a column that does not tell its own
+    schema = _MDS_SCHEMA if name == "mds" else None  # for a column that does not have its own
     return [_folder(name, write, schema) for write in _WRITERS[name]]
 
 

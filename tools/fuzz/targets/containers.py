@@ -26,7 +26,7 @@ from tools.fuzz.targets.known import digest, digests
 
 STEM = "shard-00000"
 TABLE = STEM + SUFFIX
-_CHECKED = "tfrecord"  # has checksums of its own over all of its data
+_CHECKED = "tfrecord"  # has its own checksums over all of its data
 PHOTOS = Schema.of({"image": "bytes", "label": "int64"})
 _OTHERS = [
     {"frames": "bytes[]", "name": "str", "box": "float32[4]"},
@@ -128,7 +128,7 @@ def _check_columns(reader: ShardReader, known: list[Any], schema: Schema) -> Non
 
 
 def _check_bare(root: Path, files: Files, schema: Schema) -> None:
-    """Reads the container alone, as one does who adopts it: no more records than bytes, each whole or refused."""
+    """Reads the container alone, as `dlio index` does: no more records than bytes, each whole or refused."""
     case = case_of(files)
     container = formats.load(case["format"])
     first = case["order"][0]

@@ -21,7 +21,7 @@ _TRANSFORMS = (CenterCrop(8), RandomResizedCrop((7, 12), flip=True))
 
 
 def check(root: Path, files: Files) -> None:
-    """What is verified can be loaded, whatever is not is refused, and every way to the pixels is told the same size."""
+    """A verified image can be loaded, any other is refused, and every decoder reports the same size."""
     data = files[_NAME]
     info = inspect_image(data)
     for upright in (False, True):

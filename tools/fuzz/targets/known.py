@@ -1,4 +1,4 @@
-"""Samples by the digests of their values, so that an input tells by itself what it may give."""
+"""Samples by the digests of their values, so that an input itself says what it may give."""
 
 from __future__ import annotations
 

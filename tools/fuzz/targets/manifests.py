@@ -1,4 +1,4 @@
-"""Manifests, in a folder and as a URL answers them."""
+"""Manifests, in a folder and from a URL."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _URL = "memory://set"
 
 
 def check(root: Path, files: Files) -> None:
-    """Loads the manifest, which means the same when it is saved and loaded, and reads what it leads to."""
+    """Loads the manifest, which means the same when it is saved and loaded, and reads the shards that it names."""
     manifest = Manifest.load(root)
     for shard in manifest.shards:
         for file in shard.files:
@@ -58,7 +58,7 @@ def _check_samples(manifest: Manifest, files: Files) -> None:
 
 
 def check_answer(root: Path, files: Files) -> None:
-    """Loads the manifest as a URL answers it, which gives what a file of the same bytes does."""
+    """Loads the manifest from a URL, with the same result as from a file."""
     MemoryFileSystem.store.clear()
     MemoryFileSystem().pipe_file(f"/set/{NAME}", files[NAME])
     MemoryFileSystem.store[f"/set/{NAME}"].seek(0)
@@ -69,7 +69,7 @@ def check_answer(root: Path, files: Files) -> None:
 
 
 def seeds() -> list[Files]:
-    """Returns data sets of two shards in every format of small files, and one with what else a manifest may have."""
+    """Returns data sets of two shards in every format of small files, and one with all optional entries."""
     made = [_packed(name, samples=6) for name in names() if name != "hdf5"]
     made.append(_packed("tfrecord", samples=6, broken=True))
     made.append(_packed("tfrecord", samples=6, part=True))

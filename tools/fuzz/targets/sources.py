@@ -48,7 +48,7 @@ def check(root: Path, files: Files) -> None:
 
 
 def _check_image(root: Path, sample: Sample, crcs: list[int] | None) -> None:
-    """Compares an image with its file, or with the checksum that its archive tells."""
+    """Compares an image with its file, or with the checksum in its archive."""
     data = sample.fields.get("image", b"")
     if crcs is not None:
         require(zlib.crc32(data) in crcs, f"a member has the checksum that is told ({sample.key!r})")
@@ -57,7 +57,7 @@ def _check_image(root: Path, sample: Sample, crcs: list[int] | None) -> None:
 
 
 def _told_crcs(path: Path) -> list[int] | None:
-    """Returns the CRC-32s that a zip tells, before its members and in its directory; None for a tar, which has none."""
+    """Returns the CRC-32s of a zip, before its members and in its directory; None for a tar, which has none."""
     if path.suffix != ".zip":
         return None
     data = path.read_bytes()

@@ -101,7 +101,7 @@ def status(picture: Path) -> None:
 
 
 def stage_in_the_background(node: int, dest: Path) -> None:
-    """Starts the agent of a node, which has a host name of its own."""
+    """Starts the agent of a node, which has its own host name."""
     variables = {"DLIO_MEET": f"{FOLDER}/meet", "GROUP_RANK": str(node), "GROUP_WORLD_SIZE": str(NUM_NODES)}
     variables |= {"RANK": str(node), "WORLD_SIZE": str(NUM_NODES), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     named = ["unshare", "--uts", "env", *(f"{name}={value}" for name, value in variables.items())]

@@ -1,7 +1,7 @@
-"""Draws the images behind the pictures: road signs of eight classes, turned, in any light, of many sizes.
+"""Draws the images in the pictures: road signs of eight classes, turned, in any light, of many sizes.
 
-Two lie in the folder twice, and the classes are of unequal size, so that a report has something
-to report. The same files are drawn each time.
+Two lie in the folder twice, and the classes are of unequal size, so that a report has findings
+to show. The same files are drawn each time.
 """
 
 from __future__ import annotations

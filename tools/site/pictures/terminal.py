@@ -1,4 +1,4 @@
-"""Commands in a terminal of their own, and drawings of what it then shows: SVG whose colours are the reader's."""
+"""Runs commands in a terminal, and draws what it shows: SVG with the reader's colours."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ text {{ font: {char_height}px "DejaVu Sans Mono", Menlo, Consolas, monospace; wh
 {matrix}
 </g></g></svg>
 """
-#: How a terminal is asked which graphics it can draw; the answer is none.
+#: The queries for a terminal's graphics; the answer is that it has none.
 _QUESTIONS = re.compile(rb"\x1b_.*?\x1b\\|\x1b\[[?>=]?[\d;]*[cnt]", re.DOTALL)
 
 

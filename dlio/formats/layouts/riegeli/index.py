@@ -52,7 +52,7 @@ def read_index(file: RandomAccessFile) -> Index:
     try:
         postscript = messages.parse("RiegeliPostscript", read_group(file, begin)[0])
         if postscript.magic != _MAGIC:
-            raise ValueError(f"its postscript has the number {postscript.magic:x}, expected {_MAGIC:x}")
+            raise ValueError(f"its postscript has the magic number {postscript.magic:x}, expected {_MAGIC:x}")
         begin = postscript.footer_offset
         return _parse(read_group(file, begin), begin)
     except (ValueError, IndexError) as error:
@@ -83,7 +83,7 @@ def _parse(group: Group, begin: int) -> Index:
 
 
 def _parse_chunks(group: Group) -> Numbers:
-    """Returns the fields of the messages behind the first one; int64 of shape (m, 3)."""
+    """Returns the fields of the messages after the first one; int64 of shape (m, 3)."""
     data = bytes(group.values[group.bounds[1] :])
     numbers = wire.parse_varints(data)
     if len(numbers) % 2:

@@ -10,7 +10,8 @@ All integers are little-endian, and nothing is aligned or has a checksum. In thi
     zeros              up to a multiple of 4096: a loop device ignores what goes beyond a multiple of 512
 
 Each table is a stream of records in metadata blocks (`metadata.py`). `tables.py` makes the tables of an image whose
-files are stored as they are; `tree.py` reads those of any image; `blocks.py` reads files that are compressed or shared.
+files are stored uncompressed; `tree.py` reads those of any image; `blocks.py` reads files that are compressed or
+shared.
 """
 
 from __future__ import annotations

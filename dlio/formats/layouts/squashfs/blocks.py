@@ -1,4 +1,4 @@
-"""Opening an image, and reading its files: as they are, from compressed blocks, or from blocks shared with others.
+"""Opening an image, and reading its files: uncompressed, from compressed blocks, or from blocks shared with others.
 
     compressor   1 gzip: a zlib stream   4 xz   5 lz4: a bare block   6 zstd
 
@@ -145,7 +145,7 @@ def _decompressor(compressor: int, path: Path) -> Decompress:
     """Returns the function that decompresses a block; raises CorruptRecordError for one that dlio does not know."""
     if compressor not in _DECOMPRESS:
         name = {2: "lzma", 3: "lzo"}.get(compressor, f"number {compressor}")
-        problem = f"it is compressed by {name}, which dlio does not read: make it again with mksquashfs -comp zstd"
+        problem = f"it is compressed by {name}, which dlio does not read: create it again with mksquashfs -comp zstd"
         raise CorruptRecordError(path, problem)
     return _DECOMPRESS[compressor]()
 

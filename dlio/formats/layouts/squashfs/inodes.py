@@ -44,7 +44,7 @@ def file_inodes(inodes: Table, at: Numbers, block_bytes: int) -> dict[str, Any]:
 
 
 def file_places(inodes: Table, found: dict[str, Any], fragments: Numbers, superblock: Superblock) -> dict[str, Any]:
-    """Returns where the files lie that are stored as they are, and checks that all lie within the data."""
+    """Returns where the uncompressed files are, and checks that all are within the data."""
     counts, size, fragment, offset = (found[name] for name in ("counts", "size", "fragment", "offset"))
     number, block_bytes, ends = found["number"], superblock.block_bytes, np.cumsum(counts)
     within = np.arange(int(counts.sum())) - np.repeat(ends - counts, counts)

@@ -1,7 +1,7 @@
 """The superblock, and the metadata blocks that all tables consist of.
 
 A table's records are cut every 8192 bytes. Each piece is a metadata block: u16 header, then bytes. Bits 0 to 14 of the
-header are the size on disk; bit 15 means stored as it is. Only the last block of a table holds less than 8192 bytes. A
+header are the size on disk; bit 15 means uncompressed. Only the last block of a table holds less than 8192 bytes. A
 place in a table is given by the position of a block, relative to the table, and an offset in its uncompressed bytes.
 """
 
@@ -67,15 +67,15 @@ class Superblock:
             ValueError: it is not one, or contradicts itself or the size of the file.
         """
         if len(data) < SUPERBLOCK_BYTES or data[:4] != MAGIC:
-            raise ValueError("it does not begin as a SquashFS image: it is another file, or was not finished")
+            raise ValueError("it does not begin as a SquashFS image does: it is another kind of file, or incomplete")
         found = cls(*_SUPERBLOCK.unpack(data[:SUPERBLOCK_BYTES])[1:])
         if (found.major, found.minor) != (4, 0):
-            raise ValueError(f"it is of version {found.major}.{found.minor} of SquashFS: expected 4.0")
+            raise ValueError(f"its SquashFS version is {found.major}.{found.minor}: expected 4.0")
         if not 12 <= found.block_log <= 20 or found.block_bytes != 1 << found.block_log:
             raise ValueError(f"its blocks have {found.block_bytes} bytes: expected a power of 2 from 4096 to 1 MiB")
         tables = SUPERBLOCK_BYTES, found.inode_table, found.directory_table, found.id_list, found.num_bytes, file_bytes
         if list(tables) != sorted(tables):
-            raise ValueError(f"its tables do not lie one after the other in {file_bytes} bytes: it is cut off")
+            raise ValueError(f"its tables do not follow each other within {file_bytes} bytes: it is cut off")
         return found
 
 
@@ -143,7 +143,7 @@ class Table:
         known[known] = self.positions[numbers[known]] == blocks[known]
         found = numbers * METADATA_BYTES + within
         if not (known & (within < METADATA_BYTES) & (found < len(self.stream))).all():
-            raise ValueError("a reference leads out of its table")
+            raise ValueError("a reference points outside its table")
         return found
 
     def gather(self, offsets: Numbers, dtype: Any) -> NDArray[Any]:
@@ -173,7 +173,7 @@ def gather(stream: NDArray[np.uint8], offsets: Numbers, dtype: Any) -> NDArray[A
     """Returns the records of one dtype that begin at `offsets`; raises ValueError if one is not within the stream."""
     kind = np.dtype(dtype)
     if len(offsets) and not 0 <= offsets.min() <= offsets.max() <= len(stream) - kind.itemsize:
-        raise ValueError("a record leads out of its table")
+        raise ValueError("a record extends beyond its table")
     found = np.empty(len(offsets), kind)
     rows, columns = found.view(np.uint8).reshape(len(offsets), kind.itemsize), np.arange(kind.itemsize)
     for begin in range(0, len(offsets), _GATHERED):

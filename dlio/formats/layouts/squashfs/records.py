@@ -69,7 +69,7 @@ class OwnRecords:
         self._columns: dict[str, Array] = {}
         files, count = image.files, hidden.description.num_samples
         if not 0 <= count <= len(files):
-            raise ValueError(f"it says that it has {count} samples, expected at most {len(files)}")
+            raise ValueError(f"it claims {count} samples, expected at most {len(files)}")
         counts = np.full(count, len(self._kept)) if paths.COUNTS not in hidden.numbers else self._counts(count)
         self._firsts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
         order = np.argsort(files.number, kind="stable")
@@ -126,7 +126,7 @@ class FolderRecords:
     def __init__(self, image: Image, schema: Schema) -> None:
         """Finds the images; raises CorruptRecordError if the schema is not one of images with a class."""
         if set(schema.types().items()) - {("image", "bytes"), ("label", "int64")} or "image" not in schema:
-            problem = f"it has images and class folders only, and none of dlio's own files: not {schema.types()}"
+            problem = f"it has only images and class folders, without a description by dlio: not {schema.types()}"
             raise CorruptRecordError(image.file.path, problem)
         self._image, self._schema = image, schema
         self._order = image_files(image)

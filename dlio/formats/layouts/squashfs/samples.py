@@ -126,7 +126,7 @@ class SampleFiles:
     def _check_room(self, num_bytes: int, key: str) -> None:
         if self._position + num_bytes > self._end:
             problem = "files are larger than when they were listed"
-            raise SourceError(f"{key!r}: {problem}: run the same command again when nothing writes to them")
+            raise SourceError(f"{key!r}: {problem}: run the same command again once no program writes to them")
 
     def _named(self, sample: Sample) -> list[tuple[bytes, bytes]]:
         """Returns path and content of each file of a sample, the paths not taken yet."""

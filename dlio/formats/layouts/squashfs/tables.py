@@ -1,4 +1,4 @@
-"""The tables of an image whose files are stored as they are, in the order of their inode numbers.
+"""The tables of an image whose files are stored uncompressed, in the order of their inode numbers.
 
     inode   u16 type | u16 mode | u16 uid | u16 gid | u32 mtime | u32 number, then
     file    u32 start | u32 fragment | u32 offset in it | u32 size | a u32 size word for each block

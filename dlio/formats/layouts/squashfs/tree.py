@@ -1,6 +1,6 @@
 """The files of any image: names, sizes, and where their data is. Layouts are in `tables.py`.
 
-What is read is a stranger's. Each folder has one place, inodes and listings together are no larger than their tables,
+The image may be hostile. Each folder has one place, inodes and listings together are no larger than their tables,
 and every reference leads to where such a thing can be; so time and memory follow from the size of the image.
 """
 
@@ -82,7 +82,7 @@ class Files:
         return self.names[at : at + int(self.name_bytes[index])]
 
     def folder_path(self, folder: int) -> bytes:
-        """Returns the path of a folder with a slash behind it, empty for the root."""
+        """Returns the path of a folder with a slash after it, empty for the root."""
         parts = [b""]
         while folder:
             folder, begin, end = self.folders[folder]
@@ -189,7 +189,7 @@ class _Walk:
             end, begin_of_next = begin + size, begin
             self._left_bytes -= size
             if end > len(stream) or self._left_bytes < 0:
-                raise ValueError("its listing leads out of the directory table, or is that of another folder too")
+                raise ValueError("its listing extends beyond the directory table, or belongs to another folder, too")
             while begin_of_next < end:
                 begin_of_next = _read_run(stream, begin_of_next, folder, places, runs)
             if begin_of_next != end:

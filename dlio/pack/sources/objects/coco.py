@@ -119,7 +119,7 @@ class Coco:
         index = {number: label for label, number in enumerate(sorted(classes))}
         if self.has_masks and len(index) > MAX_CLASSES:
             raise SourceError(
-                f"{self.path} has {len(index)} categories, a mask at most {MAX_CLASSES}: pack without masks"
+                f"{self.path} has {len(index)} categories, and a mask can hold {MAX_CLASSES}: pack without masks"
             )
         listed = Listed[tuple[ObjectBox, ...]](self.path)
         kept: list[tuple[int, bytes]] = []
@@ -152,7 +152,7 @@ class Coco:
             images, annotations = list(found["images"]), list(found["annotations"])
             classes = {_id(each["id"]): str(each["name"]) for each in found["categories"]}
             if len(classes) != len(found["categories"]):
-                raise ValueError("two categories of one id")
+                raise ValueError("two categories with the same id")
             names = [str(each["file_name"]) for each in images]
             ids = [_id(each["id"]) for each in images]
             return images, names, ids, _by_image(annotations, set(ids)), classes

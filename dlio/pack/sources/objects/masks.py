@@ -1,7 +1,7 @@
-"""Images with masks: two folders, in which an image and its mask have the same path but for the suffix.
+"""Images with masks: two folders, in which an image and its mask have the same path except for the suffix.
 
 The fields are `image` and `mask`, both encoded. A mask is a PNG of one channel, or with a palette: its pixel values are
-class indices, and are kept as they are.
+class indices, and are kept unchanged.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class _Plain(ElementTree.TreeBuilder):
 
     def doctype(self, name: str, public: str | None, system: str | None) -> None:
         """Refuses the document."""
-        raise ValueError("it declares a type of its own, which VOC's annotations do not")
+        raise ValueError("it declares its own document type, which VOC's annotations do not")
 
 
 def _object(element: ElementTree.Element, width: float, height: float) -> tuple[str, ObjectBox]:

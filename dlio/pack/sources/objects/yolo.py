@@ -76,7 +76,7 @@ class Yolo:
         if self.split and self.split not in found:
             raise UsageError(f"{self.path} has no split {self.split!r}, only {', '.join(sorted(found)) or 'one part'}")
         if len(found) > 1 and not self.split:
-            raise UsageError(f"{self.path} holds the splits {', '.join(sorted(found))}: give one by --option split=")
+            raise UsageError(f"{self.path} holds the splits {', '.join(sorted(found))}: give one with --option split=")
         place = found.get(self.split) or next(iter(found.values()), IMAGES)
         return self.path / place, self.path / place.replace(IMAGES, LABELS)
 
@@ -153,7 +153,7 @@ def _objects(path: Path, num_classes: int, is_pose: bool) -> tuple[ObjectBox, ..
 def _object(fields: list[str], num_classes: int, is_pose: bool) -> ObjectBox:
     label, numbers = int(fields[0]), [float(field) for field in fields[1:]]
     if label < 0 or (num_classes and label >= num_classes):
-        raise ValueError(f"the class {label} is none of the {num_classes} in {CONFIG}")
+        raise ValueError(f"the class {label} is not one of the {num_classes} in {CONFIG}")
     if not all(math.isfinite(number) and 0 <= number <= 1 for number in numbers):
         raise ValueError(f"line {' '.join(fields)!r:.80}: expected numbers from 0 to 1, as parts of the image")
     if len(numbers) == 4 or (is_pose and len(numbers) > 4):

@@ -1,0 +1,60 @@
+"""Small files are read by many threads if their storage is slow, and by one at a time if it is not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from dlio.stage.transfer import side_by_side
+from dlio.stage.transfer.side_by_side import SideBySide
+
+
+@pytest.fixture
+def files() -> Iterator[SideBySide]:
+    together = SideBySide()
+    yield together
+    together.close()
+
+
+def test_quick_files_are_read_by_one_thread_at_a_time(files: SideBySide, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(side_by_side, "_SLOW_SECONDS", 60.0)
+    monkeypatch.setattr(side_by_side, "_TURN_SECONDS", 60.0)
+    began, other_began = threading.Event(), threading.Event()
+
+    def first(item: int) -> None:
+        began.set()
+        assert not other_began.wait(0.1)
+
+    with ThreadPoolExecutor(1) as threads:
+        reading = threads.submit(files.each, first, [0, 1])
+        began.wait()
+        files.each(lambda item: other_began.set(), [0])
+        reading.result()
+    assert other_began.is_set()
+
+
+def test_a_read_that_hangs_holds_up_its_own_group_only(files: SideBySide, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(side_by_side, "_TURN_SECONDS", 0.01)
+    began, others_are_read = threading.Event(), threading.Event()
+
+    def hangs(_: int) -> None:
+        began.set()
+        assert others_are_read.wait(60)
+
+    with ThreadPoolExecutor(1) as threads:
+        hanging = threads.submit(files.each, hangs, [0])
+        began.wait()
+        files.each(lambda item: None, range(10))
+        others_are_read.set()
+        hanging.result()
+
+
+def test_one_slow_read_among_quick_ones_starts_no_threads(files: SideBySide, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([0.0, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 3.0])  # before and after each of five reads
+    monkeypatch.setattr(side_by_side.time, "perf_counter", lambda: next(times))
+    readers = set[int]()
+    files.each(lambda item: readers.add(threading.get_ident()), range(5))
+    assert readers == {threading.get_ident()}
