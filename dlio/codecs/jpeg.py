@@ -19,6 +19,7 @@ from dlio.codecs.decode_ready import check_core, is_record
 from dlio.errors import DataError, UnsupportedJpegError
 
 START = b"\xff\xd8\xff"
+_ENCODED = (bytes, memoryview)
 TRUNCATED = (
     "the JPEG's compressed data are truncated or damaged"  # the message of the core for a file whose end is missing
 )
@@ -59,7 +60,7 @@ def measure(pictures: Sequence[object]) -> npt.NDArray[np.int64]:
     """Returns heights and widths, int64 (n, 2), of the JPEGs that `probe` returns something of; of others 0, 0."""
     if not native.decodes_jpeg:
         return np.zeros((len(pictures), 2), dtype=np.int64)
-    return native.measure([picture if is_for_core(picture) else b"" for picture in pictures])
+    return native.measure([picture if isinstance(picture, _ENCODED) else b"" for picture in pictures])
 
 
 def decode(data: object) -> npt.NDArray[np.uint8] | None:

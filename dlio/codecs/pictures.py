@@ -45,6 +45,8 @@ def readable(picture: Picture) -> Readable:
     """
     if isinstance(picture, bytes) or (isinstance(picture, np.ndarray) and picture.ndim > 1):
         return picture
+    if isinstance(picture, memoryview) and picture.format == "B" and picture.ndim == 1 and picture.c_contiguous:
+        return picture
     return memoryview(picture).cast("B")  # type: ignore[arg-type]  # numpy's types allow it from Python 3.12 on
 
 

@@ -9,8 +9,8 @@ import weakref
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from itertools import accumulate, pairwise
+from contextlib import ExitStack, contextmanager
+from itertools import accumulate, groupby, pairwise
 
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.part_reader import PartReader, open_shard
@@ -73,30 +73,43 @@ class ShardPool:
 
     @contextmanager
     def shard(self, number: int) -> Iterator[ShardReader | PartReader]:
-        """Lends the open shard `number`; it stays open at least until it is given back.
+        """Lends the open shard `number`; as `shards`."""
+        with self.shards([number]) as [shard]:
+            yield shard
+
+    @contextmanager
+    def shards(self, numbers: Sequence[int]) -> Iterator[list[ShardReader | PartReader]]:
+        """Lends several open shards; they stay open at least until they are given back.
 
         Raises:
             StorageError, CorruptRecordError: as ShardReader.
         """
         with self._lock:
-            slot = self._slots.setdefault(number, _Slot())
-            self._slots.move_to_end(number)
-            slot.num_users += 1
-            is_new = slot.reader is None
-            if is_new:
+            slots = [self._slots.setdefault(number, _Slot()) for number in numbers]
+            for number, slot in zip(numbers, slots, strict=True):
+                self._slots.move_to_end(number)
+                slot.num_users += 1
+            any_new = any(slot.reader is None for slot in slots)
+            if any_new:
                 self._evict()
         try:
-            with slot.opening:
-                if slot.reader is None:
-                    slot.reader = open_shard(self.manifest, self.manifest.shards[number], self._filling)
-            yield slot.reader
+            yield [self._opened(slot, number) for number, slot in zip(numbers, slots, strict=True)]
         finally:
             with self._lock:
-                slot.num_users -= 1
-                if slot.is_dropped:
-                    slot.close_if_unused()
-                if is_new:
+                for slot in slots:
+                    slot.num_users -= 1
+                    if slot.is_dropped:
+                        slot.close_if_unused()
+                if any_new:
                     self._evict()
+
+    def _opened(self, slot: _Slot, number: int) -> ShardReader | PartReader:
+        if slot.reader is not None:
+            return slot.reader
+        with slot.opening:
+            if slot.reader is None:
+                slot.reader = open_shard(self.manifest, self.manifest.shards[number], self._filling)
+            return slot.reader
 
     def _evict(self) -> None:
         surplus = len(self._slots) - (self._max_open or _num_open_shards())
@@ -144,9 +157,18 @@ class JoinedPool:
     @contextmanager
     def shard(self, number: int) -> Iterator[ShardReader | PartReader]:
         """Lends an open shard; see `ShardPool`."""
-        part = bisect_right(self._starts, number) - 1
-        with self._pools[part].shard(number - self._starts[part]) as reader:
-            yield reader
+        with self.shards([number]) as [shard]:
+            yield shard
+
+    @contextmanager
+    def shards(self, numbers: Sequence[int]) -> Iterator[list[ShardReader | PartReader]]:
+        """Lends several open shards, with ascending numbers; see `ShardPool`."""
+        with ExitStack() as lent:
+            found: list[ShardReader | PartReader] = []
+            for part, some in groupby(numbers, lambda number: bisect_right(self._starts, number) - 1):
+                shards = self._pools[part].shards([number - self._starts[part] for number in some])
+                found += lent.enter_context(shards)
+            yield found
 
     def close(self) -> None:
         """Closes every shard."""

@@ -12,6 +12,7 @@ import numpy as np
 from dlio import formats
 from dlio.dataset import sample_table
 from dlio.dataset.apart import advice_if_lost, files_here
+from dlio.dataset.bulk.arrays import BulkArrays
 from dlio.dataset.bulk.ranges import ValueRanges, Values
 from dlio.dataset.bulk.values import BulkValues, open_values
 from dlio.dataset.checksum import crc32c
@@ -49,7 +50,7 @@ class ShardReader:
         filling = filling or in_place(manifest, shard)
         paths = checked_files(manifest, shard, filling)
         self._table = _whole_table(manifest, shard)
-        self._bulk: BulkValues | None = None
+        self._bulk: BulkValues | BulkArrays | None = None
         self._is_prepared = False
         with closed_on_error(self):
             container = formats.load(manifest.format)
@@ -162,11 +163,8 @@ class ShardReader:
             fields = [self.read(record).fields for record in records.tolist()]
             return {name: [_viewed(values[name]) for values in fields] for name in self._schema}
         assert self._table is not None
-        if large is None:
-            values, doubtful = bulk_reader.read(records, take, out.get(bulk_reader.name))
-        else:
-            values, doubtful = bulk_reader.made(records, *large)
-        read = {name: values if name == bulk_reader.name else self._table.field(name)[records] for name in self._schema}
+        found, doubtful = bulk_reader.columns(records, take, out, large)
+        read = {name: found[name] if name in found else self._table.field(name)[records] for name in self._schema}
         for row in doubtful:
             sample = self.read(int(records[row]))
             bulk_reader.forget(int(records[row]))
@@ -182,7 +180,7 @@ class ShardReader:
         values = self._values()
         return values is None or values.prefetch_hint(records)
 
-    def _values(self) -> BulkValues | None:
+    def _values(self) -> BulkValues | BulkArrays | None:
         """Returns the reader of values by offset, None if there is none; made on first use."""
         if not self._is_prepared and self._table is not None:
             self._bulk = open_values(self._reader, self._table, self._schema)

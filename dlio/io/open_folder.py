@@ -138,7 +138,7 @@ class OpenFolder:
 
     def names(self) -> list[str]:
         """Returns the names of all entries, sorted."""
-        return sorted(os.listdir(self.descriptor))  # noqa: PTH208  of a descriptor
+        return sorted(world.names(self.descriptor))
 
     def look(self, name: str) -> os.stat_result | None:
         """Returns what the system says of an entry itself, be it a link; None if it is missing."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
@@ -23,8 +23,8 @@ class Lender(Protocol):
     def most_lent(self) -> int:
         """How many shards a thread may borrow at a time, at least one."""
 
-    def shard(self, number: int) -> AbstractContextManager[ShardReader | PartReader]:
-        """Lends an open shard."""
+    def shards(self, numbers: Sequence[int]) -> AbstractContextManager[list[ShardReader | PartReader]]:
+        """Lends several open shards, with ascending numbers."""
 
 
 class ShardRead(NamedTuple):
@@ -58,12 +58,12 @@ def shard_reads(pool: Lender, offsets: Numbers, numbers: Numbers, rows: Numbers)
     spans = list(pairwise(bounds if len(numbers) else ()))
     at_a_time = pool.most_lent
     for first in range(0, len(spans), at_a_time):
-        with ExitStack() as lent:
-            reads = []
-            for begin, end in spans[first : first + at_a_time]:
-                shard = lent.enter_context(pool.shard(int(shards[begin])))
-                reads.append(ShardRead(shard, rows[begin:end], records[begin:end]))
-            yield reads
+        some = spans[first : first + at_a_time]
+        with pool.shards(shards[[begin for begin, _ in some]].tolist()) as lent:
+            yield [
+                ShardRead(shard, rows[begin:end], records[begin:end])
+                for shard, (begin, end) in zip(lent, some, strict=True)
+            ]
 
 
 def read_samples(reads: list[ShardRead]) -> list[list[Sample]]:

@@ -2,14 +2,14 @@
 
     choose -> plan -> claim -> fill -> publish
 
-    run.py       the one door: chooses, carries out, sums up
+    run.py       the entry point: chooses, carries out, sums up
     choose/      the folder and the strategy, by the rates of this machine
     strategies/  one module for each way to stage: its cost, what it needs, and its plan
     planning/    pure plans: the nodes of each shard, the cost model, the stripes of a file
     engine/      carries a plan out, in this process or in an agent
     meeting/     how the nodes of a job find each other: by a folder that all see, or by MPI
     protocol/    requests, replies and connections
-    client/      what loaders and `--status` ask an engine
+    client/      requests of loaders and `--status` to an engine
     transfer/    reading a data set from a folder or a URL, or any other file or folder
     copies/      the staged copies of a node: their folders, leases and owners
     upkeep/      repair and removal of copies
@@ -74,7 +74,7 @@ def stage(
         machine: the machine file that "auto" decides by, or the name of one that is included
             (dlio/stage/choose/machine_file.py); by default what `dlio bench` measured.
         allow_shared: accept a `dest` that other machines see too.
-        mode: the permission bits of the staged files, such as 0o644; whoever may read a file may enter its folder. By
+        mode: the permission bits of the staged files, such as 0o644; users who may read a file may enter its folder. By
             default those of the source and of the folders around it; the files of a URL are readable by this user only.
         report: called with the bytes written since the last call; from several threads, never at the same time.
 

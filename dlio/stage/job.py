@@ -17,12 +17,13 @@ from dlio.stage.transfer.source import StagingSource
 if TYPE_CHECKING:
     from dlio.stage.meeting.peer import Peer
 
-_HEAD_START_SECONDS, _POLL_SECONDS = 2.0, 0.01
+_HEAD_START_SECONDS = 2.0
+_FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 0.01, 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a user may ask for; a strategy looks at the options that it knows.
+    """What a user may ask for; a strategy reads the options that it knows.
 
     Attributes:
         copies: nodes that hold each shard, if each node gets a part.
@@ -58,7 +59,7 @@ class Listeners:
         chosen: called with a destination that the user did not name, and its file system.
         expect: called with the number of bytes that this node lacks, before they are copied.
         report: called with the number of bytes written since the last call; from several threads, one at a time.
-        watch: called repeatedly with what each node tells of itself. A strategy in which nodes exchange data calls it
+        watch: called repeatedly with the report of each node. A strategy in which nodes exchange data calls it
             in the process of each node that fills its copy; else it is called on rank 0 only, once staging takes longer
             than a moment, if the nodes see a folder to meet in.
     """
@@ -99,7 +100,7 @@ class Job:
         """Returns who may read a staged file, or the manifest and the folders if `file` is None.
 
         Raises:
-            StorageError: the source cannot be looked at.
+            StorageError: the status of the source cannot be read.
         """
         return self.source.access(file) if self.options.mode is None else Access(self.options.mode)
 
@@ -126,6 +127,7 @@ def whole_copy(job: Job) -> str:
 
 def await_leader(job: Job, has_begun: Callable[[], bool]) -> None:
     """Waits a moment until the node's first process has begun, which shows how far it is, unless this is that one."""
-    deadline = world.monotonic() + _HEAD_START_SECONDS
+    deadline, pause = world.monotonic() + _HEAD_START_SECONDS, _FIRST_POLL_SECONDS
     while job.topology.local_rank and world.monotonic() < deadline and not has_begun():
-        world.sleep(_POLL_SECONDS)
+        world.sleep(pause)
+        pause = min(pause * 1.5, _LAST_POLL_SECONDS)

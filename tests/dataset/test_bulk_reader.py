@@ -23,7 +23,7 @@ from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import CorruptRecordError
 from dlio.formats import Spans, recordio, tfrecord
 from dlio.io import random_access
-from dlio.io.random_access import Numbers, OutRows, RandomAccessFile, Take
+from dlio.io.random_access import Numbers, OutRows, RandomAccessFile, Take, take_fresh
 from tests.helpers.rounds import ROUNDS
 from tests.loaders.packing import pack_samples
 
@@ -119,6 +119,52 @@ def test_arrays_are_read_at_their_offsets(name: str, kind: str, tmp_path: Path) 
         assert list(columns) == ["label"] and np.array_equal(rows.array[[4, 0, 2]], values[[3, 4, 19]])
         assert not rows.array[[1, 3]].any()
         assert np.array_equal(shard.read(7).fields["pixels"], values[7])
+
+
+SEVERAL = {"clip": "float32[60]", "t5": "float32[40,50]", "step": "int64", "mean": "uint8[9000]"}
+
+
+@pytest.mark.parametrize("name", formats.names())
+def test_several_arrays_are_read_at_their_offsets(name: str, tmp_path: Path) -> None:
+    """Where their offsets are known without a search, and else record by record."""
+    schema = Schema.of(SEVERAL)
+    numbers = np.random.default_rng(2)
+    fields = [{key: numbers.integers(0, 100, kind.shape).astype(kind.dtype) for key, kind in schema.fields}] * 3
+    fields += [{key: numbers.integers(0, 100, kind.shape).astype(kind.dtype) for key, kind in schema.fields}] * 3
+    samples = [schema.check(Sample(f"k{row}", values)) for row, values in enumerate(fields)]
+    manifest = pack_samples(tmp_path, schema, samples, num_shards=1, name=name)
+    records = np.array([0, 2, 3, 5])
+    with closing(ShardReader(manifest, manifest.shards[0])) as shard:
+        bulk_reader = shard._values()
+        assert (bulk_reader is None) == (name not in ("hdf5", "webdataset", "squashfs"))
+        if bulk_reader is not None:
+            assert bulk_reader.columns(records, take_fresh, {}, None)[1] == []
+        rows = OutRows(np.zeros((5, 40, 50), np.float32), np.array([4, 0, 2, 1]))
+        columns = shard.read_columns(records, out={"t5": rows})
+        assert list(columns) == ["clip", "step", "mean"] and not rows.array[3].any()
+        for at, record in enumerate(records.tolist()):
+            assert np.array_equal(rows.array[rows.rows[at]], fields[record]["t5"])
+            assert all(np.array_equal(columns[key][at], fields[record][key]) for key in columns)
+
+
+@pytest.mark.parametrize("field", ["t5", "mean"])
+@pytest.mark.parametrize("name", ["hdf5", "webdataset", "squashfs"])
+def test_a_flipped_bit_of_one_of_several_arrays_is_found_and_named(name: str, field: str, tmp_path: Path) -> None:
+    schema = Schema.of(SEVERAL)
+    numbers = np.random.default_rng(3)
+    fields = [{key: numbers.integers(0, 100, kind.shape).astype(kind.dtype) for key, kind in schema.fields}]
+    fields += [{key: numbers.integers(0, 100, kind.shape).astype(kind.dtype) for key, kind in schema.fields}]
+    samples = [schema.check(Sample(f"k{row}", values)) for row, values in enumerate(fields)]
+    manifest = pack_samples(tmp_path, schema, samples, num_shards=1, name=name)
+    path = next(tmp_path / file.name for file in manifest.shards[0].files if not file.name.endswith((".idx", ".npz")))
+    data = bytearray(path.read_bytes())
+    data[data.index(fields[1][field].tobytes()) + 500] ^= 1
+    path.write_bytes(data)
+    with closing(ShardReader(manifest, manifest.shards[0])) as shard:
+        assert np.array_equal(shard.read_columns(np.array([0]))[field][0], fields[0][field])
+        with pytest.raises(CorruptRecordError) as caught:
+            shard.read_columns(np.arange(2))
+        assert caught.value.record == 1
 
 
 @pytest.mark.parametrize("core", [True, False])

@@ -14,6 +14,7 @@ import pytest
 
 from dlio import formats, native
 from dlio.dataset import pool
+from dlio.dataset.bulk import ranges
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.pool import ShardPool
 from dlio.dataset.schema import Sample, Schema
@@ -42,7 +43,10 @@ def with_pool(samples: PackedSamples, max_open: int | None = None) -> PackedSamp
 
 @pytest.mark.parametrize("max_open", [None, 3])
 @pytest.mark.parametrize("name", formats.names())
-def test_batches_of_many_shards_are_the_samples(tmp_path: Path, name: str, max_open: int | None) -> None:
+def test_batches_of_many_shards_are_the_samples(
+    tmp_path: Path, name: str, max_open: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranges, "_RUN_BYTES", 100_000)  # several reads, and values that are longer
     samples = PackedSamples(packed(tmp_path, name))
     samples = with_pool(samples, max_open=max_open)
     expected = [sample.fields for sample in samples.read(range(COUNT))]

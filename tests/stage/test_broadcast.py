@@ -249,7 +249,7 @@ def test_nobody_waits_for_ever_for_a_node_that_is_silent_while_mpi_starts_and_en
     said = "".join(running.communicate())
     if moment == "agree":
         errors = [report["error"] for report in cluster.reports().values()]
-        assert errors and all("were lost: not all came within 3 s" in error for error in errors), errors
+        assert errors and all("were lost: not all started within 3 s" in error for error in errors), errors
     if moment == "agreed":
         assert said.count("nodes [1] of 3 did not come") == 2, said
         check_others(cluster, cluster.reports(), dataset)

@@ -86,7 +86,7 @@ def test_the_epochs_planned_decide_between_the_whole_and_parts() -> None:
     assert "one copy in parts pays within 2 epochs" in choose(Volume(42 * GB, 1, GB), machine, epochs=2).why
     apart = replace(machine, can_exchange=False)
     few = choose(Volume(42 * GB, 1, GB), apart, epochs=1)
-    assert (few.strategy, few.why.endswith("epochs, but a job of 1 epoch had better read in place")) == (
+    assert (few.strategy, few.why.endswith("epochs, but a job of 1 epoch should read in place")) == (
         "replicate",
         True,
     )

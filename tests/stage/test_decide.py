@@ -33,7 +33,7 @@ def test_one_node_with_room_takes_the_whole(dataset: Manifest, tmp_path: Path) -
     staged, summary = run(dataset, tmp_path / "local", strategy="auto")
     assert summary.strategy == "replicate"
     assert_staged(staged, dataset)
-    assert decide(dataset, tmp_path / "local", node(0, 1)).why == "it is already there"
+    assert decide(dataset, tmp_path / "local", node(0, 1)).why == "the copy exists already"
 
 
 def test_nodes_that_cannot_agree_refuse_to_stage_in_parts(dataset: Manifest, small_disk: Callable[[str], Path]) -> None:

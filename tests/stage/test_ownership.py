@@ -114,7 +114,7 @@ def test_both_names_taken_by_another_user(dataset: Manifest, tmp_path: Path) -> 
         (tmp_path / "tmp" / "dlio-u2002").mkdir()
 
     def careful() -> None:
-        with pytest.raises(StorageError, match="dlio-u2002 is another user's"):
+        with pytest.raises(StorageError, match="dlio-u2002 belongs to another user"):
             dlio.stage(dataset, tmp_path / "tmp")
 
     assert as_user(2001, squat) == 0

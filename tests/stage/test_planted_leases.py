@@ -78,7 +78,7 @@ def test_clean_reports_once_files_that_are_not_leases(
     assert as_user(BOB, lambda: junk(dest / "dlio" / ".leases", dataset.content_id)) == 0
     clean(dest)
     assert [message for message in caplog.messages if "not leases" in message] == [
-        f"{dest}/dlio/.leases holds files that are not leases: they are ignored, and stay"
+        f"{dest}/dlio/.leases holds files that are not leases: they are ignored, and kept"
     ]
 
 

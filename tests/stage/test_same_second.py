@@ -123,7 +123,7 @@ def test_a_name_that_another_user_has_for_good_is_an_error(dataset: Manifest, tm
     dest = tmp_path / "tmp"
 
     def refused() -> None:
-        with pytest.raises(StorageError, match="is another user's, or open to others' changes: remove it"):
+        with pytest.raises(StorageError, match="belongs to another user, or others can change it: remove it"):
             dlio.stage(dataset, dest)
 
     def squat() -> None:

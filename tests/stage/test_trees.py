@@ -132,11 +132,11 @@ def test_what_is_no_file_is_refused_by_name(
 
 def test_what_does_not_go_with_files_is_refused(tree: Path, tmp_path: Path) -> None:
     for strategy in ("partition", "stripe"):
-        with pytest.raises(UsageError, match=f"env cannot be staged by {strategy}: only data sets"):
+        with pytest.raises(UsageError, match=f"env cannot be staged with {strategy}: only data sets"):
             dlio.stage(tree, tmp_path / "local", strategy=strategy)
     with pytest.raises(UsageError, match="keeps its modes"):
         dlio.stage(tree, tmp_path / "local", mode=0o644)
-    with pytest.raises(UsageError, match="itself: stage to a folder outside it"):
+    with pytest.raises(UsageError, match=": stage to a folder outside it"):
         dlio.stage(tree, tree / "local")
     with pytest.raises(ManifestError, match="does not exist"):
         dlio.stage(tmp_path / "missing", tmp_path / "local")
@@ -279,7 +279,7 @@ def test_in_the_background(tree: Path, tmp_path: Path, capsys: pytest.CaptureFix
     finally:
         end_agent(folder_of(Manifest.load(path)))
     assert main(["stage", str(tree), str(tmp_path / "more"), "--background", "--cache-size", "1M"]) == 2
-    assert "is copied as a whole: give no limit" in capsys.readouterr().err
+    assert "is copied as a whole: leave out the limit" in capsys.readouterr().err
 
 
 def test_an_environment_runs_from_its_copy(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ class Cluster:
         """Returns where a node keeps copies."""
         return self.base / f"node{node}" / "ssd"
 
-    def environ(self, node: int, local: int) -> dict[str, str]:
+    def environ(self, node: int, local: int, step: int = 0) -> dict[str, str]:
         """Returns the variables that SLURM gives to a process of a job step."""
         nodes, locals_ = self.size.nodes, self.size.locals
         return {
@@ -103,7 +103,7 @@ class Cluster:
             "SLURM_NODEID": str(node),
             "SLURM_NTASKS": str(nodes * locals_),
             "SLURM_PROCID": str(node * locals_ + local),
-            "SLURM_STEP_ID": "0",
+            "SLURM_STEP_ID": str(step),
             "SLURM_STEP_NUM_NODES": str(nodes),
             "SLURM_STEP_NUM_TASKS": str(nodes * locals_),
             "SLURM_STEP_TASKS_PER_NODE": f"{locals_}(x{nodes})" if nodes > 1 else str(locals_),
@@ -147,6 +147,7 @@ class Actor:
         name: of its kind.
         work: what it does.
         came: ns when it starts first.
+        step: of the job; a job may do the same in two steps at a time.
         lives: how often it was started.
         failures: what it failed with.
         done_at: ns when it had done its work; -1 before.
@@ -159,13 +160,14 @@ class Actor:
     name: str
     work: Callable[[Actor], None]
     came: int = 0
+    step: int = 0
     lives: int = 0
     failures: list[str] = field(default_factory=list)
     done_at: int = -1
     process: Process | None = None
 
     def __str__(self) -> str:
-        return f"{self.name} {self.local} of node {self.node}"
+        return f"{self.name} {self.local} of node {self.node}{' again' * self.step}"
 
     @property
     def is_done(self) -> bool:
@@ -192,7 +194,7 @@ class Actor:
         self.lives += 1
         self.cluster.oracle.causes.comes(self.node)
         self.process = process = self.cluster.world.process(self.node)
-        process.environ = self.cluster.environ(self.node, self.local)
+        process.environ = self.cluster.environ(self.node, self.local, self.step)
         process.at_death.append(self._again)
         scheduler.spawn(process, self._live, self.name)
 

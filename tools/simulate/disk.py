@@ -158,6 +158,16 @@ class Disk:
         lag, task = self._left.get("lag"), self._scheduler.current
         return self._lagging.opened(path, task.process.node, self._scheduler.now - lag * MS) if lag and task else None
 
+    def listed(self, path: str, names: list[str]) -> list[str]:
+        """Returns those of a folder's names that the present task sees; raises OSError if it is stale."""
+        if "stale" in self._left:
+            self.wait(OPEN)
+        lag, task = self._left.get("lag"), self._scheduler.current
+        if not (lag and task):
+            return names
+        node, since = task.process.node, self._scheduler.now - lag * MS
+        return [name for name in names if not self._lagging.is_hidden(f"{path}/{name}", node, since)]
+
     def take_room(self, descriptor: int, offset: int, count: int) -> None:
         """Uses space for a write; raises OSError if none is left."""
         if self._room is None:

@@ -25,6 +25,13 @@ _LONGEST = 50 * S  # longer than the silence after which a process counts as dea
 _ON = (0.0, 0.0, 0.0, 0.0, 0.02, 0.05, 0.1, 0.25, 0.5)  # probability that a kind is on; 0 for a few kinds
 _OFTEN = 4  # times as likely among a few: faults that end or cut off nodes
 _MOST = 3  # faults of one kind
+_AT_WORK = 1_000  # event; until then the processes of most schedules are running
+_PAIRS = 0.15  # probability of two that show little by themselves
+_SILENT = 31 * S  # longer than the heartbeat of a claim may be silent
+#: What shows little by itself: in some schedules both come, the second one to all nodes if it has no moment of its own.
+_TOGETHER = (
+    ("twice", "stop"), ("twice", "kill"), ("twice", "disk-stale"), ("power", "disk-eio-sync"), ("doubt", "source-flip"),
+)  # fmt: skip
 #: What a node does when a fault comes that does not wait for the number of an event, and how often before at most.
 _MOMENTS = {WRITE: 60, SYNC: 40, NAME: 40, FINISH: 4}
 _DRAWN = (WRITE, SYNC, NAME, FINISH, FINISH)
@@ -37,7 +44,7 @@ _AMOUNTS = {
     "clog": (1 * MS, 10 * S), "reset": (1, 50), "refused": (1, 300), "lost": (1, 300), "pieces": (1, 900),
     "eager": (1, 500), "window": (1_024, 1 << 20), "latency": (0, len(LATENCIES) - 1), "skew": (-200, 200),
     "bandwidth": (10_000_000, 10_000_000_000), "day": (-86_400, 86_400), "late": (1, 20_000), "leave": (0, 100),
-    "think": (1, 40_000),
+    "think": (1, 40_000), "twice": (1, 1), "doubt": (1, 500),
 }  # fmt: skip
 _DISK_AMOUNTS = {
     "full": (0, 2_000_000), "quota": (0, 2_000_000), "slow": (2, 2_000), "hang": (10, 60_000),
@@ -50,7 +57,7 @@ _OFF_DISK = {
 }
 STEADY = {
     "absent", "pids", "part", "reset", "refused", "lost", "pieces", "eager", "window", "latency", "bandwidth", "skew",
-    "late", "leave", "think",
+    "late", "leave", "think", "twice", "doubt",
 }  # fmt: skip
 
 
@@ -107,16 +114,23 @@ def drawn(seed: int, size: Size, on: Collection[str]) -> list[Fault]:
         size: of the cluster.
         on: the kinds that may be drawn.
     """
-    found = []
-    for kind in _chosen_kinds(Chance(seed, "swarm"), on):
+    found, together = [], Chance(seed, "together")
+    pairs = [pair for pair in _TOGETHER if set(pair) <= set(on)]
+    pair = together.pick(pairs) if pairs and together.happens(_PAIRS) else ()
+    for kind in pair or _chosen_kinds(Chance(seed, "swarm"), on):
         chance = Chance(seed, f"fault {kind}")
-        for _ in range(1 if kind in STEADY else chance.between(1, _MOST)):
-            node = chance.below(size.nodes)
+        is_everywhere = bool(pair) and kind not in STEADY | _DIRECTED
+        count = size.nodes if is_everywhere else 1 if kind in STEADY else chance.between(1, _MOST)
+        for number in range(count):
+            node = number if is_everywhere else chance.below(size.nodes)
             other = (node + 1 + chance.below(max(1, size.nodes - 1))) % size.nodes
             amount = _amount(kind, chance)
             moment = chance.pick(_DRAWN) if kind in _DIRECTED and chance.happens(0.7) else ""
-            at = 0 if kind in STEADY else chance.delay(1, _MOMENTS.get(moment, _LATEST))
-            found.append(Fault(at, kind, node, other, amount, chance.delay(1 * MS, _LONGEST), moment))
+            begin = 0 if kind in STEADY else chance.delay(1, _MOMENTS.get(moment, _LATEST))
+            begin = chance.between(1, _AT_WORK) if is_everywhere else begin
+            is_long = kind == "stop" and chance.happens(0.3)
+            lasts = chance.between(_SILENT, _LONGEST) if is_long else chance.delay(1 * MS, _LONGEST)
+            found.append(Fault(begin, kind, node, other, amount, lasts, moment))
     return sorted(found, key=lambda fault: (fault.moment, fault.at))
 
 

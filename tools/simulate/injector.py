@@ -21,7 +21,9 @@ from tools.simulate.storage import NAME, Call
 _FOR_GOOD = ("absent", "gone")
 _NAMES = {"source": SOURCE, "meet": MEET}
 #: Faults that make no node read from the source what another has read.
-_HARMLESS = {"pids", "part", "pieces", "eager", "latency", "bandwidth", "skew", "day", "late", "leave", "think"}
+_HARMLESS = {
+    "pids", "part", "pieces", "eager", "latency", "bandwidth", "skew", "day", "late", "leave", "think", "twice", "doubt"
+}  # fmt: skip
 
 
 class Injector:

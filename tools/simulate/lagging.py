@@ -45,12 +45,20 @@ class Lagging:
         Raises:
             FileNotFoundError: it does not see the file yet.
         """
-        late = [each for each in self._of.get(path, ()) if each.at > since and each.node != node]
+        late = self._late(path, node, since)
         if not late:
             return None
         if late[0].before is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         return os.open(f"/proc/self/fd/{late[0].before}", os.O_RDONLY | os.O_CLOEXEC)
+
+    def is_hidden(self, path: str, node: int, since: int) -> bool:
+        """Returns whether a node does not see a name at all yet; arguments as for `opened`."""
+        late = self._late(path, node, since)
+        return bool(late) and late[0].before is None
+
+    def _late(self, path: str, node: int, since: int) -> list[_Replaced]:
+        return [each for each in self._of.get(path, ()) if each.at > since and each.node != node]
 
     def clear(self) -> None:
         """Forgets everything: all nodes see what is present."""

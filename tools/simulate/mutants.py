@@ -39,6 +39,9 @@ LISTED = (
     "locks/claim-by-rename", "locks/reused-pid", "locks/claims-that-cannot-be-looked-at", "wire/cut-off-frame",
     "wire/socket-of-the-next-agent",
 )  # fmt: skip
+#: Not reached: an agent that ends removes its record and its socket within a millisecond, and another one starts only
+#: for a next job, or after a removal by hand. Simulated is one job. So no agent binds a socket while another one ends.
+UNREACHED = ("wire/socket-of-the-next-agent",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,7 @@ def main() -> int:
         f"{len(results) - len(missed)} of {len(results)} found; {usage.ru_utime + usage.ru_stime:.0f} s of a processor"
     )
     if missed:
-        print(f"not found: {', '.join(missed)}")
+        print(f"not found: {', '.join(missed)}; not to be reached: {', '.join(UNREACHED)}")
     return int(bool(missed))
 
 

@@ -28,6 +28,7 @@ PROMISES = {
     "whole-copy": "a copy with a manifest is whole, also after a loss of power",
     "kept-copy": "nothing of a finished copy is lost",
     "leased-copy": "a finished copy has the lease of its job",
+    "from-source": "once wrong bytes of a file came, more of it is asked of the source only",
     "read-once": "the source is read once, and again only where a fault has kept nodes from what others had read",
     "memory": "the memory for pieces of an agent is bounded",
     "waking": "who waits for bytes continues as soon as they are there",

@@ -28,31 +28,33 @@ from dlio.stage.strategies import load
 from dlio.stage.transfer.source import source_of
 from tools.simulate.chance import Chance
 from tools.simulate.cluster import Actor, Cluster
-from tools.simulate.scheduler import S
+from tools.simulate.primitives import Waiting
+from tools.simulate.scheduler import S, Scheduler
 
 MOST_READS = 3  #: of one file
 _MOST_READ, _USUAL_READ = 100_000, 4_096
-_ARRIVAL_SECONDS = 30.0  # then the launcher ends all processes
+_ARRIVAL = 30 * S  # then the launcher ends all processes
 
 
 class Introduction:
     """Tells each node the addresses of all, once, as MPI does; a process that is started again gets none."""
 
-    def __init__(self) -> None:
+    def __init__(self, scheduler: Scheduler) -> None:
         self._peers: dict[int, Peer] = {}
+        self._scheduler, self._waiting = scheduler, Waiting(scheduler)
 
     def place(self, actor: Actor, content: str) -> Place | None:
         """Returns where a node meets the others; raises LauncherError if some do not come."""
         if actor.lives > 1:
             return None
-        nodes, deadline = actor.cluster.size.nodes, world.monotonic() + _ARRIVAL_SECONDS
+        nodes, deadline = actor.cluster.size.nodes, self._scheduler.now + _ARRIVAL
         listener = TcpListener(world.address(), bytes(TOKEN_BYTES), content)
         self._peers[actor.node] = Peer(actor.node, listener.address, Owner.current(), False, 0, 0)
         while len(self._peers) < nodes:
-            if world.monotonic() > deadline:
+            if not self._waiting.wait(deadline - self._scheduler.now) and len(self._peers) < nodes:
                 listener.listening.close()
                 raise LauncherError("a process ended before all had come")
-            world.sleep(0.01)
+        self._waiting.wake_all()
         return Introduced(bytes(TOKEN_BYTES), [self._peers[node] for node in range(nodes)], listener)
 
 
@@ -104,6 +106,7 @@ class Loading:
         think: returns the seconds that it takes between two files.
         epochs: how often it reads them.
         again_at: ns of the schedule, after which it reads all of them once more; 0 if it does not.
+        doubt: the part of what it reads that it takes for wrong, from 0 to 1, as if a bit had turned on the way to it.
     """
 
     strategy: str
@@ -111,6 +114,7 @@ class Loading:
     think: Callable[[], float]
     epochs: int = 1
     again_at: int = 0
+    doubt: float = 0.0
 
     def __call__(self, actor: Actor) -> None:
         """Reads, and compares."""
@@ -126,11 +130,26 @@ class Loading:
         files = [file for shard in read for file in cluster.data.manifest.shards[shard].files]
         for file in files * self.epochs:
             cluster.world.sleep(self.think())
-            _read(actor, folder.path, filling, file, chance)
+            self._read(actor, folder.path, filling, file, chance)
         if self.again_at:
             cluster.world.sleep(max(0, self.again_at - cluster.scheduler.now) / S)
             for file in files:
-                _read(actor, folder.path, filling, file, chance)
+                self._read(actor, folder.path, filling, file, chance)
+
+    def _read(self, actor: Actor, root: Path, filling: LiveFilling | None, file: File, chance: Chance) -> None:
+        """Reads ranges of a file wherever they are; some as long as others, so that answers may be mixed up."""
+        with actor.cluster.oracle.patience(actor):
+            arriving = filling.prepare([file.name]) if filling else ()
+            arrival = filling.arrival(root / file.name) if filling and arriving else None
+            opened = arrival if arrival is not None else RandomAccessFile(root / file.name)
+            try:
+                for _ in range(1 + chance.below(MOST_READS)):
+                    begin = chance.below(file.num_bytes)
+                    count = min(file.num_bytes - begin, chance.pick((_USUAL_READ, 1 + chance.below(_MOST_READ))))
+                    is_doubted = chance.happens(self.doubt)
+                    _read_range(actor, file, begin, count, opened.read, is_doubted=is_doubted)
+            finally:
+                opened.close()
 
 
 def give_back(cluster: Cluster, node: int) -> None:
@@ -147,29 +166,17 @@ def give_back(cluster: Cluster, node: int) -> None:
     cluster.scheduler.spawn(process, work, "epilogue")
 
 
-def _read(actor: Actor, root: Path, filling: LiveFilling | None, file: File, chance: Chance) -> None:
-    """Reads ranges of a file wherever they are; some as long as others, so that answers may be mixed up."""
-    with actor.cluster.oracle.patience(actor):
-        arriving = filling.prepare([file.name]) if filling else ()
-        arrival = filling.arrival(root / file.name) if filling and arriving else None
-        opened = arrival if arrival is not None else RandomAccessFile(root / file.name)
-        try:
-            for _ in range(1 + chance.below(MOST_READS)):
-                begin = chance.below(file.num_bytes)
-                count = min(file.num_bytes - begin, chance.pick((_USUAL_READ, 1 + chance.below(_MOST_READ))))
-                _read_range(actor, file, begin, count, opened.read)
-        finally:
-            opened.close()
-
-
-def _read_range(actor: Actor, file: File, begin: int, count: int, read: Callable[[int, int], bytes]) -> None:
-    """Reads a range; once more, from the source, if it is wrong, as readers do whose checksums are.
+def _read_range(
+    actor: Actor, file: File, begin: int, count: int, read: Callable[[int, int], bytes], *, is_doubted: bool
+) -> None:
+    """Reads a range; once more, from the source, if it is wrong or doubted, as readers do whose checksums are.
 
     Raises:
         CorruptRecordError: it is wrong again.
     """
     oracle, found = actor.cluster.oracle, read(begin, count)
-    if not oracle.delivered(actor, file.name, begin, begin + count, found):
+    if not oracle.delivered(actor, file.name, begin, begin + count, found) or is_doubted:
+        oracle.causes.begin("doubt", {actor.node})
         actor.cluster.scheduler.note("from the source", file.name, begin, count)
         with arrivals.from_source():
             flips = actor.cluster.flips

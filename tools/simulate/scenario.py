@@ -14,6 +14,7 @@ from unittest import mock
 
 from dlio.stage.engine import pending
 from dlio.stage.engine.writing import MOST_BYTES
+from dlio.stage.planning import flows
 from dlio.stage.planning.placement import assign_first
 from tools.simulate.chance import Chance
 from tools.simulate.cluster import Actor, Cluster, Size
@@ -24,11 +25,13 @@ from tools.simulate.network import Weather
 from tools.simulate.people import Introduction, Loading, Staging, give_back
 from tools.simulate.scheduler import MS, LivelockError, S, Scheduler
 
-_SLOWING = {"latency", "bandwidth", "late", "think"}  # what takes time without a fault
-VERSION = 4  #: of what seeds mean
+_SLOWING = {"latency", "bandwidth", "late", "think", "twice"}  # what takes time without a fault
+VERSION = 5  #: of what seeds mean
+_OF_PEOPLE = ("late", "leave", "think", "twice", "doubt")
 _STEP = 1 * S
 _LAST_FAULT = 60 * S  # then all is healed
 _PIECES = (16 << 10, 16 << 10, 64 << 10, MOST_BYTES)
+_THREADS = (2, 3, 4, flows.THREADS)
 _PATIENCE = 150 * S  # after that every process must end: nodes that are silent, or never start, are waited for a minute
 _MOST_EPOCHS = 3
 _AGAIN = 100 * S  # all nodes have found each other again by then, so all is read from where it would be without a fault
@@ -88,8 +91,8 @@ class Outcome:
 def sized(seed: int, nodes: int, files: int) -> Size:
     """Returns a cluster of this many nodes, and a data set of this many files of drawn sizes."""
     chance = Chance(seed, "size")
-    sizes = [chance.pick((1, 4_096, 20_000, 65_537, 100_000, 300_000, 300_000)) for _ in range(files)]
-    return Size(nodes, tuple(sizes), 1 + chance.below(2))
+    sizes = [chance.pick((1, 4_096, 20_000, 65_537, 100_000, 160_000)) for _ in range(files)]
+    return Size(nodes, tuple(sizes), 1 + chance.happens(0.3))
 
 
 def kind_of(seed: int) -> Kind:
@@ -126,7 +129,7 @@ def run(
     catch_logs(handler)
     actors = _actors(cluster, kind, faults)
     scheduler.note("version", VERSION, kind.verb, kind.strategy, kind.is_introduced, size)
-    with cluster.in_place(), pieces_of(Chance(seed, "pieces").pick(_PIECES)):
+    with cluster.in_place(), pieces_of(Chance(seed, "pieces").pick(_PIECES)), threads_of(seed):
         injector.plan(faults)
         for actor in actors:
             actor.begin()
@@ -156,6 +159,13 @@ def pieces_of(num_bytes: int) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def threads_of(seed: int) -> Iterator[None]:
+    """Has the engine fetch by a drawn number of threads: with a few, one that waits holds up the others."""
+    with mock.patch.object(flows, "THREADS", Chance(seed, "threads").pick(_THREADS)):
+        yield
+
+
 def catch_logs(handler: logging.Handler) -> None:
     """Collects all log records in one place."""
     root: Any = logging.getLogger()
@@ -164,8 +174,8 @@ def catch_logs(handler: logging.Handler) -> None:
 
 def _actors(cluster: Cluster, kind: Kind, faults: Sequence[Fault]) -> list[Actor]:
     """Returns the processes of the job."""
-    given = {fault.kind: fault.amount for fault in faults if fault.kind in ("late", "leave", "think")}
-    introduction = Introduction() if kind.is_introduced else None
+    given = {fault.kind: fault.amount for fault in faults if fault.kind in _OF_PEOPLE}
+    introduction = Introduction(cluster.scheduler) if kind.is_introduced else None
     found, chance = [], Chance(cluster.scheduler.seed, "people")
     epochs, late = chance.between(1, _MOST_EPOCHS), given.get("late", 1)
     again_at = _AGAIN if kind.strategy == "partition" and faults and chance.happens(0.5) else 0
@@ -176,9 +186,11 @@ def _actors(cluster: Cluster, kind: Kind, faults: Sequence[Fault]) -> list[Actor
                 work: Any = Staging(kind.strategy, introduction)
             else:
                 share = chance.fraction() if "leave" in given else 1.0
-                work = Loading(kind.strategy, share, partial(_think, chance, longest), epochs, again_at)
+                think, doubt = partial(_think, chance, longest), given.get("doubt", 0) / 1000
+                work = Loading(kind.strategy, share, think, epochs, again_at, doubt)
             came = chance.below(late + 1) // _step(late) * _step(late) * MS
-            found.append(Actor(cluster, node, local, kind.verb, work, came))
+            steps = 2 if "twice" in given and not introduction else 1
+            found += [Actor(cluster, node, local, kind.verb, work, came, step) for step in range(steps)]
     return found
 
 

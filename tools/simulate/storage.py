@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tools.simulate.clock import EPOCH, Clock
 from tools.simulate.disk import LOCAL, OPEN, READ, SYNC, WRITE, Disk, Speed
@@ -21,8 +20,7 @@ NAME = "name"
 _SPAN = EPOCH // 100  # four months: no clock is that wrong, and the real time is years later
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """A call that a task has made.
 
     Attributes:
@@ -145,6 +143,11 @@ class Storage:
         disk.replaces(_whole(target, dst_dir_fd))
         os.replace(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
         self._tell(NAME, disk, _whole(target, dst_dir_fd))
+
+    def names(self, folder: int) -> list[str]:
+        """As `os.listdir`, of what the present task's node sees."""
+        path, found = _path(folder), os.listdir(folder)
+        return self._of(path).listed(path, found)
 
     def touch(self, path: Any, *, dir_fd: int | None = None) -> None:
         """Sets a file's time to the present time of its disk."""

@@ -9,12 +9,15 @@ from typing import Any
 from unittest import mock
 
 from dlio.io import world
+from dlio.locking import claim
+from dlio.locking.claim_file import Claim
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
+from dlio.stage.engine.relay import Relay
 from dlio.stage.engine.running_digest import Held
 from dlio.stage.engine.store import Store
 from dlio.stage.engine.writing import Buffers
-from dlio.stage.planning.flows import THREADS
+from dlio.stage.planning import flows
 from dlio.stage.protocol import tcp, wire
 from dlio.stage.protocol.connection import AgentError, Connection
 from tools.simulate.oracle import Oracle
@@ -22,9 +25,13 @@ from tools.simulate.process import Process, Task
 from tools.simulate.scheduler import MS, S, Scheduler
 
 _HELD = 6  # pieces that came too early (running_digest.py)
-MOST_BUFFERS = 2 * THREADS + _HELD + 1
 _AVOIDED, _AT_ONCE = 49 * S // 10, 1 * MS  # a node that is silent is avoided for 5 s, by clocks that may be fast
 LATE = 20 * MS  #: within which a reader gets bytes that have arrived; the engine checks again after 100 ms in any case
+
+
+def most_buffers() -> int:
+    """Returns how many pieces of memory an agent may use at a time."""
+    return 2 * flows.THREADS + _HELD + 1
 
 
 class Watching:
@@ -42,6 +49,7 @@ class Watching:
         self._came: dict[tuple[Process | None, int], int] = {}
         self._urgent: dict[Task | None, bool] = {}
         self._silent: dict[tuple[Process | None, world.Address], tuple[int, int]] = {}  # the latest attempt: from, to
+        self._distrusted: set[tuple[Process | None, str, int]] = set()
         self._cut_off: set[Task | None] = set()  # tasks whose connection has just ended, which may try a new one
         self.sent_bytes: defaultdict[int, int] = defaultdict(int)  #: by each node to others
 
@@ -57,6 +65,9 @@ class Watching:
                 (Store, "write", self._writing),
                 (Fill, "need", self._needing),
                 (Fetching, "fetch", self._fetching),
+                (claim, "_wait_for_claim", self._claiming),
+                (Fill, "_cleared", self._distrusting("dlio-fill")),
+                (Relay, "distrust", self._distrusting("dlio-pass")),
                 (Connection, "read", self._reading),
                 (tcp, "connect", self._connecting),
                 (wire, "send_file", self._sending),
@@ -72,7 +83,7 @@ class Watching:
         def counted(buffers: Buffers) -> memoryview:
             process = self._process
             self._buffers[process] += 1
-            if self._buffers[process] > MOST_BUFFERS:
+            if self._buffers[process] > most_buffers():
                 self._oracle.broken("memory", f"{process} uses {self._buffers[process]} pieces of memory")
             return take(buffers)
 
@@ -116,9 +127,9 @@ class Watching:
         return noted
 
     def _needing(self, need: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(fill: Fill, number: int, spans: Sequence[Any], *arguments: Any, **options: Any) -> Any:
+        def timed(filling: Fill, number: int, spans: Sequence[Any], *arguments: Any, **options: Any) -> Any:
             asked = self._scheduler.now
-            found = need(fill, number, spans, *arguments, **options)
+            found = need(filling, number, spans, *arguments, **options)
             came = self._came.get((self._process, number), asked)
             if self._scheduler.now - max(came, asked) > LATE and not self._oracle.causes.troubles:
                 late = (self._scheduler.now - max(came, asked)) / MS
@@ -131,13 +142,38 @@ class Watching:
         def known(
             fetching: Fetching, number: int, begin: int, target: memoryview, only: bool = False, is_urgent: bool = True
         ) -> Any:
-            self._urgent[self._scheduler.current] = is_urgent
+            task = self._scheduler.current
+            if task and not only and (self._process, task.name, number) in self._distrusted:
+                self._oracle.broken("from-source", f"{task} asks others for file {number}, of which wrong bytes came")
+            self._urgent[task] = is_urgent
             try:
                 return fetch(fetching, number, begin, target, only, is_urgent)
             finally:
                 self._urgent[self._scheduler.current] = False
 
         return known
+
+    def _claiming(self, wait: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*arguments: Any) -> Any:
+            found = wait(*arguments)
+            previous: Claim | None = found[1] if found else None
+            if previous and previous.state == "held" and previous.owner.is_alive():
+                self._oracle.broken("one-at-work", f"{self._process} takes the claim of {previous.owner}, which lives")
+            return found
+
+        return watched
+
+    def _distrusting(self, reader: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Notes the files of which wrong bytes came by threads of one name."""
+
+        def around(distrust: Callable[..., Any]) -> Callable[..., Any]:
+            def noted(owner: object, number: int, *arguments: Any) -> Any:
+                self._distrusted.add((self._process, reader, number))
+                return distrust(owner, number, *arguments)
+
+            return noted
+
+        return around
 
     def _reading(self, read: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*arguments: Any, **options: Any) -> Any:

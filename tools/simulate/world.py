@@ -212,6 +212,10 @@ class SimulatedWorld:
         """Renames."""
         self._files().replace(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
 
+    def names(self, folder: int) -> list[str]:
+        """Lists a folder."""
+        return self._files().names(folder)
+
     def touch(self, path: Any, *, dir_fd: int | None = None) -> None:
         """Stamps the time."""
         self._files().touch(path, dir_fd=dir_fd)

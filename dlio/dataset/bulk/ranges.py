@@ -13,7 +13,7 @@ from dlio.io.random_access import Numbers, RandomAccessFile, Take, read_ranges
 
 #: Of arrays in bytes, for the instructions that work on several numbers.
 ALIGNMENT = 64
-_RUN_BYTES = 1 << 20  # by one call of the core, into one piece of memory
+_RUN_BYTES = 4 << 20  # by one call of the core, into one piece of memory, which loaders keep in this size
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,11 @@ def read_values(ranges: Sequence[ValueRanges], take: Take) -> Iterator[Values]:
 
 
 def _runs(ends: Numbers) -> list[slice]:
-    """Returns runs of consecutive values that end there, each of about `_RUN_BYTES`."""
-    number = ends // _RUN_BYTES
-    starts = [0, *((number[1:] != number[:-1]).nonzero()[0] + 1).tolist()] if len(ends) else []
-    return list(map(slice, starts, [*starts[1:], len(ends)]))
+    """Returns runs of consecutive values that end there, as many as fit into `_RUN_BYTES`, at least one."""
+    runs: list[slice] = []
+    begin, last = 0, 0
+    while last < len(ends):
+        first, last = last, max(last + 1, int(ends.searchsorted(begin + _RUN_BYTES, side="right")))
+        runs.append(slice(first, last))
+        begin = int(ends[last - 1])
+    return runs

@@ -6,25 +6,27 @@ The checksum that a sample's one large value must have follows from these.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import chain
 from math import prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dlio import native
-from dlio.dataset.bulk.ranges import ALIGNMENT, ValueRanges, read_values
-from dlio.dataset.bulk.row_checksums import Crcs, Rows, retract
+from dlio.dataset.bulk.arrays import UNKNOWN, BulkArrays, read_arrays, rows_of, shaped, within
+from dlio.dataset.bulk.ranges import ValueRanges, Values, read_values
+from dlio.dataset.bulk.row_checksums import Crcs, retract
 from dlio.dataset.sample_group import Pieces
 from dlio.dataset.sample_table import NUMBER_BYTES, SampleTable, columns
 from dlio.dataset.schema import Array, Field, Schema
 from dlio.formats import Reader, SpanReader, Spans
-from dlio.io.random_access import Numbers, OutRows, Take, read_ranges, take_fresh
+from dlio.io.random_access import Numbers, OutRows, Take, take_fresh
 
 _SEARCHED_BYTES = 512  # enough for the part of an Example before its image, with a key of up to 300 bytes
-_POOLED_BYTES = 1 << 20  # a view of a pool holds several MB
 _SOUGHT_BYTES = 1 << 20  # a value from here on is searched before it is read, and so read where it stays
-_UNSEARCHED, _UNKNOWN = -1, -2  # in place of an offset
+_UNSEARCHED = -1  # in place of an offset, as UNKNOWN
 
 
 def large_field(schema: Schema) -> str | None:
@@ -46,17 +48,19 @@ def _are_of(kind: Field, shapes: Numbers, sizes: Numbers) -> npt.NDArray[np.bool
     return np.asarray(fits & (counts * kind.stored_dtype.itemsize == sizes))
 
 
-def open_values(reader: Reader, table: SampleTable, schema: Schema) -> BulkValues | None:
-    """Returns the values of the large field of a shard, None if they can only be read record by record.
+def open_values(reader: Reader, table: SampleTable, schema: Schema) -> BulkValues | BulkArrays | None:
+    """Returns the values of the large fields of a shard, None if they can only be read record by record.
 
     Raises:
         CorruptRecordError: the table is damaged.
         StorageError: it cannot be read.
     """
-    name = large_field(schema)
-    if name is None or not isinstance(reader, SpanReader):
+    if not isinstance(reader, SpanReader):
         return None
-    kind, kept = schema[name], columns(schema)
+    name, kept = large_field(schema), columns(schema)
+    if name is None:
+        return _open_arrays(reader, table, schema)
+    kind = schema[name]
     small = [table.field(other)[:1].nbytes if kind.shape else NUMBER_BYTES for other, kind in kept.items()]
     sizes = table.num_bytes * 0 + kind.fixed_bytes if kind.is_fixed else table.num_bytes - sum(small)
     shapes, told = None, sizes
@@ -66,6 +70,21 @@ def open_values(reader: Reader, table: SampleTable, schema: Schema) -> BulkValue
         told, sizes = shapes, np.where(_are_of(kind, shapes, sizes), sizes, -1)
     spans = reader.spans(name, sizes)
     return None if spans is None else BulkValues(name, kind, spans, sizes, *_wanted(table, schema, name, told), shapes)
+
+
+def _open_arrays(reader: SpanReader, table: SampleTable, schema: Schema) -> BulkArrays | None:
+    """Returns the values of several large fields, None unless all are arrays of one shape at known places."""
+    spans: dict[str, Spans] = {}
+    offsets: dict[str, Numbers] = {}
+    for name in schema.keys() - columns(schema):
+        kind, records = schema[name], np.arange(len(table.num_bytes))
+        sizes = np.full(len(records), kind.fixed_bytes if kind.is_fixed else 0)
+        found = reader.spans(name, sizes) if kind.is_number and kind.is_fixed else None
+        if found is None or found.marker:
+            return None
+        spans[name] = found
+        offsets[name] = within(found, sizes, records, found.starts + found.gaps)
+    return BulkArrays(table, schema, spans, offsets) if spans else None
 
 
 def _wanted(table: SampleTable, schema: Schema, name: str, told: Numbers) -> tuple[Crcs, Crcs]:
@@ -81,25 +100,11 @@ def _wanted(table: SampleTable, schema: Schema, name: str, told: Numbers) -> tup
     at = names.index(name)
     before = np.zeros(len(told), dtype=np.uint32)
     for other in names[:at]:
-        Pieces.rows(_rows(table.field(other))).extend(before)
-    after = table.crcs if schema[name].is_fixed else retract(table.crcs, _rows(told))
+        Pieces.rows(rows_of(table.field(other))).extend(before)
+    after = table.crcs if schema[name].is_fixed else retract(table.crcs, rows_of(told))
     for other in reversed(names[at + 1 :]):
-        after = retract(after, _rows(table.field(other)))
+        after = retract(after, rows_of(table.field(other)))
     return before, after
-
-
-def _rows(numbers: Array) -> Rows:
-    """Returns the little-endian bytes of each sample's numbers; uint8 of shape (n, k)."""
-    little = np.ascontiguousarray(numbers, dtype=numbers.dtype.newbyteorder("<"))
-    return little.view(np.uint8).reshape(len(numbers), -1)
-
-
-def _empty_rows(count: int, size: int, take: Take) -> npt.NDArray[np.uint8]:
-    """Returns memory of shape (count, size) that begins at a multiple of `ALIGNMENT`."""
-    num_bytes = count * size + ALIGNMENT
-    memory = np.empty(num_bytes, np.uint8) if num_bytes < _POOLED_BYTES else np.frombuffer(take(num_bytes), np.uint8)
-    skipped = -memory.ctypes.data % ALIGNMENT
-    return memory[skipped : skipped + count * size].reshape(count, size)
 
 
 class BulkValues:
@@ -129,7 +134,7 @@ class BulkValues:
         if spans.marker:
             self._offsets = np.full(len(sizes), _UNSEARCHED, dtype=np.int64)
         else:
-            self._offsets = self._within(np.arange(len(sizes)), spans.starts + spans.gaps)
+            self._offsets = within(spans, sizes, np.arange(len(sizes)), spans.starts + spans.gaps)
 
     def read(
         self, records: Numbers, take: Take = take_fresh, out: OutRows | None = None
@@ -148,10 +153,19 @@ class BulkValues:
         """
         if self._kind.is_fixed:
             if (offsets := self._known(records)) is not None:
-                return self._rows(records, offsets, take, out)
+                crcs = self._crcs_before(records)
+                rows, missing = read_arrays(self._kind, self._spans, offsets, crcs, take, out)
+                return rows, ((crcs != self._after[records]) | missing).nonzero()[0].tolist()
         elif (ranges := self.ranges(records)) is not None:
             return self.made(records, *next(read_values([ranges], take)))
         return self._searched(records, take)
+
+    def columns(
+        self, records: Numbers, take: Take, out: Mapping[str, OutRows], large: Values | None
+    ) -> tuple[dict[str, Any], list[int]]:
+        """Returns `read` as a column of its name; `large` is what was read of `ranges`."""
+        read = self.read(records, take, out.get(self.name)) if large is None else self.made(records, *large)
+        return {self.name: read[0]}, read[1]
 
     def made(
         self, records: Numbers, values: list[memoryview], wrong: list[int]
@@ -192,28 +206,6 @@ class BulkValues:
     def _crcs_before(self, records: Numbers) -> Crcs:
         return np.zeros(len(records), np.uint32) if self._before is None else self._before[records]
 
-    def _rows(
-        self, records: Numbers, offsets: Numbers, take: Take, out: OutRows | None
-    ) -> tuple[Array | OutRows, list[int]]:
-        """Returns `read` of arrays of one shape at known places, each read to its row."""
-        size, order = self._kind.fixed_bytes, self._spans.order
-        direct = out if order is None else None
-        memory = _empty_rows(len(records), size, take) if direct is None else direct.memory
-        places = (np.arange(len(records)) if direct is None else direct.rows) * size
-        crcs, sizes = self._crcs_before(records), np.full(len(records), size)
-        read = crcs if order is None else None
-        counts = read_ranges([self._spans.file], records * 0, offsets, sizes, memory.reshape(-1).data, places, read)
-        if order is not None:
-            memory = order(memory)
-            if native.available:
-                native.extend_crcs(memory.data, np.arange(len(records) + 1) * size, crcs)
-            else:
-                crcs = np.fromiter(map(native.crc32c, memory, crcs.tolist()), np.uint32, len(records))
-            if out is not None:
-                out.memory[out.rows] = memory
-        wrong = ((crcs != self._after[records]) | (counts != sizes)).nonzero()[0].tolist()
-        return self._shaped(memory) if out is None else out, wrong
-
     def _searched(self, records: Numbers, take: Take) -> tuple[list[memoryview] | list[Array] | Array, list[int]]:
         """Returns `read` of values as they come: some are searched, in records that are read as a whole."""
         whole = self._unsearched(records)
@@ -234,13 +226,7 @@ class BulkValues:
         for row, value in zip(rows, values, strict=True):
             if len(value) == len(row):
                 row[:] = value
-        return self._shaped(rows)
-
-    def _shaped(self, rows: npt.NDArray[np.uint8]) -> Array:
-        """Returns arrays of which each row has the bytes."""
-        dtype = np.dtype(self._kind.dtype)
-        array = rows.view(self._kind.stored_dtype).reshape(len(rows), *self._kind.fixed_shape)
-        return array.astype(dtype, copy=False)
+        return shaped(rows, self._kind)
 
     def _unsearched(self, records: Numbers) -> npt.NDArray[np.bool_]:
         """Returns which records to read as a whole, to search their value there; searches other ones already."""
@@ -260,12 +246,12 @@ class BulkValues:
         found = bytes(data[:_SEARCHED_BYTES]).find(marker)
         at = found + len(marker) + int(self._spans.gaps[record])
         is_there = found >= 0 and at + size <= len(data)
-        self._offsets[record] = self._spans.starts[record] + at if is_there else _UNKNOWN
+        self._offsets[record] = self._spans.starts[record] + at if is_there else UNKNOWN
         return data[at : at + size] if is_there else data[:0]
 
     def forget(self, record: int) -> None:
         """Marks the offset of a record's value as unknown."""
-        self._offsets[record] = _UNKNOWN
+        self._offsets[record] = UNKNOWN
 
     def prefetch_hint(self, records: Numbers) -> bool:
         """Lets the system read the values of `records`, in increasing order, while the caller works on others.
@@ -283,12 +269,5 @@ class BulkValues:
             np.maximum(starts, 0), np.clip(self._spans.stops[records] - starts, 0, _SEARCHED_BYTES)
         )
         found = np.array([bytes(begin).find(marker) for some in read for begin in some], dtype=np.int64)
-        offsets = self._within(records, starts + found + len(marker) + self._spans.gaps[records])
-        self._offsets[records] = np.where(found < 0, _UNKNOWN, offsets)
-
-    def _within(self, records: Numbers, offsets: Numbers) -> Numbers:
-        """Returns the offsets of values that lie within the file and their records' spans, `_UNKNOWN` for others."""
-        starts, stops, sizes = self._spans.starts[records], self._spans.stops[records], self._sizes[records]
-        inside = (starts >= 0) & (stops <= self._spans.file.num_bytes)
-        fits = inside & (starts <= offsets) & (offsets <= stops) & (sizes >= 0) & (sizes <= stops - offsets)
-        return np.where(fits, offsets, _UNKNOWN)
+        offsets = within(self._spans, self._sizes, records, starts + found + len(marker) + self._spans.gaps[records])
+        self._offsets[records] = np.where(found < 0, UNKNOWN, offsets)

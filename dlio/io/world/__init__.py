@@ -199,6 +199,11 @@ def replace(source: Any, target: Any, *, src_dir_fd: int | None = None, dst_dir_
     _world.replace(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
 
 
+def names(folder: int) -> list[str]:
+    """As `os.listdir`, of a descriptor."""
+    return _world.names(folder)
+
+
 def touch(path: Any, *, dir_fd: int | None = None) -> None:
     """Sets a file's time to the present time of its file system, as a write does; follows no link; raises OSError."""
     _world.touch(path, dir_fd=dir_fd)

@@ -158,6 +158,10 @@ class System:
         """As `os.replace`."""
         os.replace(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
 
+    def names(self, folder: int) -> list[str]:
+        """As `os.listdir`, of a descriptor."""
+        return os.listdir(folder)
+
     def touch(self, path: Any, *, dir_fd: int | None = None) -> None:
         """Lets the file system set a file's times: on a shared one its server's clock counts; follows no link."""
         os.utime(path, dir_fd=dir_fd, follow_symlinks=False)

@@ -16,9 +16,9 @@ import numpy.typing as npt
 from dlio.dataset.schema import Array
 from dlio.locking.fork_lock import ForkLock
 
+PIECE_BYTES = 4 << 20  # to read records into; a record that is kept holds a whole piece
 _LEAST_BYTES = 1 << 20  # smaller arrays come from the allocator's own reserve
 _ALIGNMENT = 64  # bytes; TensorFlow copies an array that begins elsewhere, 8.5 ms for a batch of 38 MB
-PIECE_BYTES = 4 << 20  # to read records into; a record that is kept holds a whole piece
 
 
 def _aligned(memory: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
@@ -32,7 +32,7 @@ class _Piece:
 
     def __init__(self, num_bytes: int) -> None:
         self.num_bytes = num_bytes
-        self.memory = np.empty(num_bytes + _ALIGNMENT, np.uint8)
+        self._aligned = _aligned(np.empty(num_bytes + _ALIGNMENT, np.uint8)).data
         self._lent: weakref.ref[npt.NDArray[np.uint8]] | None = None
 
     @property
@@ -42,9 +42,9 @@ class _Piece:
 
     def lend(self) -> npt.NDArray[np.uint8]:
         """Returns an array that begins at a multiple of `_ALIGNMENT`."""
-        lent = np.frombuffer(self.memory.data, np.uint8)  # each view of it, and of those, has this one as its base
+        lent = np.frombuffer(self._aligned, np.uint8)  # each view of it, and of those, has this one as its base
         self._lent = weakref.ref(lent)
-        return _aligned(lent)
+        return lent
 
 
 class BatchMemory:
@@ -85,6 +85,22 @@ class BatchMemory:
         self._kept = [*self._kept[surplus:], _Piece(num_bytes)]
         return self._kept[-1].lend()
 
+    def at_least(self, num_bytes: int) -> npt.NDArray[np.uint8]:
+        """Returns a view of a piece that is up to half as large again, with arbitrary content.
+
+        Few of many sizes are equal. A new piece takes the place of a free one that does not fit, and is not kept if all
+        together would be larger than 1.5 times `limit` times `PIECE_BYTES`.
+        """
+        with self._lock:
+            free = [piece for piece in self._kept if piece.num_bytes > PIECE_BYTES and piece.is_free]
+            fitting = [piece for piece in free if num_bytes <= piece.num_bytes <= num_bytes * 3 // 2]
+            if fitting:
+                return min(fitting, key=lambda piece: piece.num_bytes).lend()[:num_bytes]
+            self._kept = [piece for piece in self._kept if piece not in free[:1]]
+            if sum(piece.num_bytes for piece in self._kept) + num_bytes > self.limit * PIECE_BYTES * 3 // 2:
+                return _Piece(num_bytes).lend()
+            return self._piece(num_bytes)
+
     def clear(self) -> None:
         """Drops all memory that is kept."""
         with self._lock:
@@ -109,7 +125,7 @@ class Strip:
     def take(self, num_bytes: int) -> memoryview:
         """Returns the next `num_bytes`, with arbitrary content. More than a piece gets its own memory."""
         if num_bytes > PIECE_BYTES:
-            return _aligned(np.empty(num_bytes + _ALIGNMENT, np.uint8)).view(_Hashable).data
+            return self._memory.at_least(num_bytes).view(_Hashable).data
         with self._lock:
             if num_bytes > len(self._rest):
                 self._rest = self._memory.empty((PIECE_BYTES,), np.uint8).view(_Hashable).data

@@ -21,7 +21,7 @@ import numpy as np
 from dlio.cached import cached_property
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
-from dlio.loaders.sampling.order import EpochOrder, Indices, Lane, Shuffle, epoch_order
+from dlio.loaders.sampling.order import EpochOrder, Indices, Lane, Shuffle, distinct, epoch_order
 from dlio.random_keys import derive
 
 BLOCK = 1 << 16
@@ -85,8 +85,8 @@ class MixedLane:
         nth = blocks * np.array(self.draws)[sets] + nth_in_block[offsets]
         passes, at = np.divmod(nth, self.sizes[sets])
         found = np.empty_like(positions)
-        for number in np.unique(sets).tolist():
-            for turn in np.unique(passes[sets == number]).tolist():
+        for number in distinct(sets):
+            for turn in distinct(passes[sets == number]):
                 inside = (sets == number) & (passes == turn)
                 found[inside] = self.starts[number] + self.lane(number, turn).indices(at[inside])
         return found

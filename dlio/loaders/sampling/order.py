@@ -61,6 +61,11 @@ def check_shuffle(shuffle: object) -> None:
         raise UsageError(f"shuffle={shuffle!r}: expected True, False or Window(number of shards)")
 
 
+def distinct(numbers: Indices) -> list[int]:
+    """Returns the different numbers, ascending: without `np.unique`, which loads `numpy.ma`, in 10 to 20 ms."""
+    return sorted(set(numbers.ravel().tolist()))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Lane:
     """One lane's order in one epoch; its memory grows with its shards, not with its samples.
@@ -91,7 +96,7 @@ class Lane:
         """Returns the position before the shuffle of what stands at each position after it."""
         numbers = np.searchsorted(self.blocks, positions, side="right") - 1
         unshuffled = np.empty_like(positions)
-        for block in np.unique(numbers).tolist():
+        for block in distinct(numbers):
             inside = numbers == block
             begin, end = int(self.blocks[block]), int(self.blocks[block + 1])
             unshuffled[inside] = begin + permute(positions[inside] - begin, end - begin, self.keys[block])

@@ -23,7 +23,7 @@ from dlio.stage.choose import measured
 from dlio.stage.client.resolve import resolve
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.locations import folders_with_copies
-from dlio.stage.copies.node_cache import copies, is_being_filled, is_in_use, num_bytes
+from dlio.stage.copies.node_cache import copies, is_being_filled, is_in_use
 from dlio.stage.planning import striping
 from dlio.targets import IMAGE
 from dlio.urls import shown, without_credentials
@@ -75,14 +75,21 @@ def leftovers(check: str) -> Iterator[Finding]:
             yield Finding(check, State.CHANGE, f"{_counted(begun)} in {folder} incomplete", advice)
         if unused:
             advice = f"their space is freed when another data set needs it, or now with dlio clean {folder}"
-            yield Finding(check, State.GOOD, f"{_counted(unused)} in {folder} used by no job: {advice}")
+            size = format_size(sum(map(_num_bytes, unused)))
+            yield Finding(check, State.GOOD, f"{_counted(unused)} in {folder}, {size}, used by no job: {advice}")
     if used == found:
         yield Finding(check, State.GOOD, f"none: {found} staged and in use" if found else "nothing is staged here")
 
 
 def _counted(staged: Sequence[StagedFolder]) -> str:
-    num_copies = "1 copy" if len(staged) == 1 else f"{len(staged):,} copies"
-    return f"{num_copies} of {format_size(sum(map(num_bytes, staged)))}"
+    return "1 copy" if len(staged) == 1 else f"{len(staged):,} copies"
+
+
+def _num_bytes(copy: StagedFolder) -> int:
+    """Returns the size of a copy by its manifest, since a walk through a million files would take too long."""
+    with suppress(DlioError):
+        return Manifest.load(copy.path).num_bytes
+    return 0
 
 
 def rates(check: str) -> Iterator[Finding]:

@@ -1,6 +1,7 @@
 #include "jpeg/probe.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 
 #include "jpeg/exif.hpp"
@@ -62,6 +63,11 @@ Probe probe_record(Bytes bytes) {
           find_orientation(info)};
 }
 
+bool starts_as_jpeg(Bytes bytes) noexcept {
+  constexpr std::uint8_t kStart[] = {0xFF, 0xD8, 0xFF};
+  return bytes.size >= sizeof kStart && std::memcmp(bytes.data, kStart, sizeof kStart) == 0;
+}
+
 Size measure_record(Bytes bytes) {
   const Probe found = probe_record(bytes);
   return found.complete ? Size{found.height, found.width} : Size{0, 0};
@@ -79,9 +85,9 @@ Probe probe(Bytes jpeg) {
 }
 
 Size measure(Bytes jpeg) noexcept {
-  if (jpeg.size == 0) return {0, 0};  // stands for what is no JPEG, and an exception would take a microsecond
   try {
     if (is_planes(jpeg)) return measure_record(jpeg);
+    if (!starts_as_jpeg(jpeg)) return {0, 0};  // an exception would take a microsecond
     OpenJpeg open(jpeg);
     const jpeg_decompress_struct& info = open.info();
     if (has_end(*info.src)) return {info.image_height, info.image_width};

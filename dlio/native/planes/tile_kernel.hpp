@@ -86,24 +86,41 @@ DLIO_KERNEL inline void read_masks(PlaneReader& reader, const std::uint8_t* zone
   }
 }
 
-// Reads which coefficients of the set continue to the next level, except for those in `all`, which do. Returns these.
-DLIO_KERNEL inline std::uint64_t next_level(PlaneReader& reader, std::uint64_t set, std::uint64_t all) noexcept {
-  return take(reader, set & ~all) | (set & all);
+struct SetBits {
+  std::uint64_t raw;   // of the set
+  std::uint64_t next;  // what continues to the next level
+};
+
+// Reads a bit of each coefficient of the set, and which of them continue: those in `all` do, and are not asked.
+template <bool asks_all>
+DLIO_KERNEL inline SetBits take_both(PlaneReader& reader, std::uint64_t set, std::uint64_t all) noexcept {
+  const std::uint64_t asked = asks_all ? set : set & ~all;
+  const unsigned num_raw = Bits::count(set), num_asked = asks_all ? num_raw : Bits::count(asked);
+  // Both nearly always come with one reading.
+  const bool few = __builtin_expect(num_raw + num_asked <= PlaneReader::kFew, 1);
+  const std::uint64_t bits = few ? reader.peek_few() : reader.peek();
+  const std::uint64_t raw = Bits::deposit(bits, set);
+  reader.drop(num_raw);
+  const std::uint64_t rest = few ? bits >> num_raw : reader.peek();
+  reader.drop(num_asked);
+  return {raw, Bits::deposit(rest, asked) | (asks_all ? 0 : set & all)};
 }
 
 DLIO_KERNEL inline void read_signs(PlaneReader& reader, const std::uint8_t* classes, int n, const Preset& preset,
                                    TileState& state) noexcept {
   for (int i = 0; i < n; ++i) {
     BlockPlanes& planes = state.planes[i];
-    planes.sign = take(reader, planes.mask);
-    state.set[i] = next_level(reader, planes.mask, preset.tables.raw1[classes[i]]);
-    planes.bit[0] = planes.mask & ~state.set[i];
+    const SetBits bits = take_both<false>(reader, planes.mask, preset.tables.raw1[classes[i]]);
+    planes.sign = bits.raw;
+    state.set[i] = bits.next;
+    planes.bit[0] = planes.mask & ~bits.next;
   }
 }
 
 // Reads the raw bits below the leading one, and what continues. Returns the union of that.
+template <bool asks_all>
 DLIO_KERNEL inline std::uint64_t read_level(PlaneReader& reader, int level, const std::uint8_t* classes, int n,
-                                            const std::uint64_t (&all)[kClasses], TileState& state) noexcept {
+                                            const Preset& preset, TileState& state) noexcept {
   std::uint64_t any = 0;
   for (int i = 0; i < n; ++i) {
     BlockPlanes& planes = state.planes[i];
@@ -112,35 +129,27 @@ DLIO_KERNEL inline std::uint64_t read_level(PlaneReader& reader, int level, cons
       planes.bit[level] = 0;
       continue;
     }
-    const std::uint64_t asked = set & ~all[classes[i]];
-    const unsigned num_raw = Bits::count(set), num_asked = Bits::count(asked);
-    // Both nearly always come with one reading.
-    const bool few = __builtin_expect(num_raw + num_asked <= PlaneReader::kFew, 1);
-    const std::uint64_t bits = few ? reader.peek_few() : reader.peek();
-    planes.bit[level - 1] |= Bits::deposit(bits, set);
-    reader.drop(num_raw);
-    const std::uint64_t rest = few ? bits >> num_raw : reader.peek();
-    const std::uint64_t next = Bits::deposit(rest, asked) | (set & ~asked);
-    reader.drop(num_asked);
-    planes.bit[level] = set & ~next;
-    state.set[i] = next;
-    any |= next;
+    const SetBits bits = take_both<asks_all>(reader, set, preset.tables.raw2[classes[i]]);
+    planes.bit[level - 1] |= bits.raw;
+    planes.bit[level] = set & ~bits.next;
+    state.set[i] = bits.next;
+    any |= bits.next;
   }
   return any;
 }
 
 DLIO_KERNEL inline bool read_levels(PlaneReader& reader, const std::uint8_t* classes, int n, const Preset& preset,
                                     std::size_t num_bits, TileState& state) noexcept {
-  constexpr std::uint64_t kNone[kClasses] = {};
-  std::uint64_t any = ~std::uint64_t{0};
-  for (int level = 1; level < kLevels; ++level) {
+  std::uint64_t any = read_level<false>(reader, 1, classes, n, preset, state);
+  for (int level = 2; level < kLevels; ++level) {
+    if (reader.position() > num_bits) return false;
     if (any == 0) {
       for (int i = 0; i < n; ++i) state.planes[i].bit[level] = 0;
       continue;
     }
-    any = read_level(reader, level, classes, n, level == 1 ? preset.tables.raw2 : kNone, state);
-    if (reader.position() > num_bits) return false;
+    any = read_level<true>(reader, level, classes, n, preset, state);
   }
+  if (reader.position() > num_bits) return false;
   for (int i = 0; i < n && any != 0; ++i) state.planes[i].bit[kLevels - 1] |= take(reader, state.set[i]);
   return true;
 }

@@ -50,8 +50,8 @@ def _chosen(volume: Volume, machine: Machine, epochs: int) -> Cost:
 
 def _too_late(pays_after: float, epochs: int) -> str:
     if math.isinf(pays_after):
-        return "it never pays: reading in place is as quick"
-    return f"it pays after {pays_after:.1f} epochs, but a job of {_epochs(epochs)} had better read in place"
+        return "it never pays: reading in place is as fast"
+    return f"it pays after {pays_after:.1f} epochs, but a job of {_epochs(epochs)} should read in place"
 
 
 def _epochs(number: int) -> str:
@@ -61,7 +61,7 @@ def _epochs(number: int) -> str:
 def already_there(num_nodes: int) -> Cost:
     """Returns the cost of the first strategy by name that needs nothing, if every node holds the data set already."""
     name = next(name for name in names() if Needs() == load(name).NEEDS)
-    return Cost(num_nodes, 0, 0, 0.0, "it is already there", strategy=name)
+    return Cost(num_nodes, 0, 0, 0.0, "the copy exists already", strategy=name)
 
 
 def choose_shared(volume: Volume, machine: Machine) -> Cost:
@@ -82,13 +82,13 @@ def _fitting(volume: Volume, machine: Machine) -> Cost:
         return replace(best, why=f"{fitting}, and {best.why}")
     if parts := _in_parts(volume, machine, int((room - volume.largest_shard) * n // num_bytes)):
         large = f"{format_size(num_bytes)} do not fit into the {format_size(room)} of each node"
-        return replace(parts, why=f"{large}, parts of them do")
+        return replace(parts, why=f"{large}, but parts of them do")
     if volume.largest_shard > room:
         one = f"one shard of {volume.largest_shard:,} bytes does not fit: a node has room for {room:,}"
-        raise StorageError(f"{one}. Convert the data set to smaller shards (--shard-size), or take another folder")
+        raise StorageError(f"{one}. Convert the data set to smaller shards (--shard-size), or choose another folder")
     raise StorageError(
         f"{num_bytes:,} bytes do not fit: {n} nodes with room for {room:,} bytes each. "
-        f"Take more nodes or another folder, or read from the shared file system (strategy {names_for(shared=True)})"
+        f"Use more nodes, or another folder, or read from the shared file system (strategy {names_for(shared=True)})"
     )
 
 

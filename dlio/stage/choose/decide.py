@@ -41,9 +41,9 @@ def check_job(job: Job, strategy: str) -> None:
         raise UsageError(f"{job.manifest.root} was indexed without checksums, so no copy could be verified: {advice}")
     if job.dest.resolve().is_relative_to(job.manifest.path.resolve()):
         what = "" if job.manifest.format == TREE else "the data set "
-        raise UsageError(f"{job.dest} lies in {what}{job.manifest.path} itself: stage to a folder outside it")
+        raise UsageError(f"{job.dest} is inside {what}{job.manifest.path}: stage to a folder outside it")
     for path in (job.dest, *job.dest.parents):
-        if os.path.isfile(path):  # noqa: PTH113  whatever may not be looked at is no such file
+        if os.path.isfile(path):  # noqa: PTH113  an inaccessible path is not such a file
             raise UsageError(f"{path} is a file: name a folder to stage to")
     system = filesystem_of(job.dest)
     if system.shared and not job.options.allow_shared and not (needs and needs.shared):
@@ -56,8 +56,10 @@ def check_job(job: Job, strategy: str) -> None:
 def _check_tree(job: Job, strategy: str, needs: Needs | None) -> None:
     """Refuses what does not go with a file or folder that is staged as it is; raises UsageError."""
     if needs and (needs.shared or needs.parts):
-        advice = "only data sets are striped or parted: choose replicate or broadcast, and a folder on each node"
-        raise UsageError(f"{job.manifest.path} cannot be staged by {strategy}: {advice}")
+        advice = (
+            "only data sets can be striped or partitioned: choose replicate or broadcast, and a folder on each node"
+        )
+        raise UsageError(f"{job.manifest.path} cannot be staged with {strategy}: {advice}")
     if job.options.mode is not None:
         raise UsageError(f"{job.manifest.path} keeps its modes: leave out the mode {job.options.mode:o}")
 
@@ -74,7 +76,7 @@ def decide(manifest: Manifest, dest: Path, topology: Topology, epochs: int = 0, 
         return already_there(topology.num_nodes or 1)
     volume, machine = Volume.of(manifest), machine_of(manifest, dest, topology, machine_file)
     if filesystem_of(dest).shared:
-        return replace(choose_shared(volume, machine), why=f"{dest} is seen by all nodes, which copy it together")
+        return replace(choose_shared(volume, machine), why=f"all nodes see {dest}, and copy to it together")
     everyone = mpi.processes(topology)
     machine = replace(machine, can_exchange=everyone is not None)
     if everyone:
@@ -108,6 +110,6 @@ def _agreed(machine: Machine, whole: bool, everyone: mpi.Processes) -> tuple[Mac
     """Returns rank 0's machine with the room of the fullest node, and whether every node has the whole data set."""
     found = everyone.gather("auto", (node_id(), machine.free_bytes, whole, asdict(machine)))
     if None in found:
-        raise StorageError(f"process {found.index(None)} of the job has ended before all could agree: see what it says")
+        raise StorageError(f"process {found.index(None)} of the job has ended before all could agree: see its output")
     nodes, frees, wholes, machines = zip(*found, strict=True)
     return replace(Machine(**machines[0]), num_nodes=len(set(nodes)), free_bytes=min(frees)), all(wholes)

@@ -52,7 +52,7 @@ def with_dest(job: Job, strategy: str, without: Sequence[Path] = ()) -> Job:
 def learn_id(manifest: Manifest, dest: Path) -> None:
     """Takes the content id from a whole copy in `dest` whose manifest ends with the same digest, as it is not computed.
 
-    Only copies that nobody but this user and root can change are looked at.
+    Only copies that no other user but root can change count.
     """
     if len(manifest.shards) < _WORTH_SHARDS or not manifest.digest or "content_id" in vars(manifest):
         return

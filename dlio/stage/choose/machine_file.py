@@ -1,11 +1,11 @@
-"""Machine files: a cluster described in TOML, and those of public systems that come along.
+"""Machine files: a cluster described in TOML, and those of public systems that are included.
 
     # what it is, and where the figures come from
     source = 1.5e12     # bytes per second from the shared file system to all nodes
     client = 2.0e9      # ... to one node
 
-The keys are the attributes of `dlio.stage.planning.cost.Machine`, but for the number of nodes, which is the job's, and
-`rates`, which names the file. Figures that a file leaves out are those of a typical cluster.
+The keys are the attributes of `dlio.stage.planning.cost.Machine`, except for the number of nodes, which is the job's,
+and `rates`, which names the file. Figures that a file leaves out are those of a typical cluster.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _KNOWN = {name: kind for name, kind in _TYPES.items() if name not in ("num_nodes
 
 
 def names() -> list[str]:
-    """Returns the names of the machines that come along, sorted."""
+    """Returns the names of the included machines, sorted."""
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 

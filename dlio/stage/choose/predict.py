@@ -27,7 +27,7 @@ class Prediction:
     """What `auto` would choose on a described cluster, the cost of each strategy there, and while training runs.
 
     Attributes:
-        simulated: how the strategy asked for, or else the chosen one, goes on in time; None if that was not asked for.
+        simulated: how the strategy asked for, or else the chosen one, proceeds in time; None if that was not asked for.
     """
 
     chosen: Cost
@@ -66,7 +66,7 @@ def plan(
         osts: storage targets of the source; by default the machine's, or enough.
         copies: nodes that hold each shard, in parts.
         epochs: the number planned; 0 if unknown.
-        strategy: another one to look at, by its dotted path.
+        strategy: another one to include, by its dotted path.
         machine: a machine file, or the name of one that is included (dlio/stage/choose/machine_file.py).
         simulate: also simulate the strategy asked for, or the chosen one (`dlio.stage.simulate`).
         seed: of the simulation's stragglers and failures.
@@ -80,7 +80,7 @@ def plan(
     rates = {"source": source_rate, "client": client_rate, "network": network_rate, "local": local_rate}
     _check_rates(rates)
     if timeline is not None and not simulate:
-        raise UsageError("a timeline shows a simulation: simulate, too")
+        raise UsageError("a timeline needs a simulation: simulate, too")
     manifest = source_of(dataset).manifest
     volume = Volume.of(manifest)
     plain = Machine(nodes, 1 << 40)
@@ -111,4 +111,4 @@ def _check_numbers(**numbers: object) -> None:
     for name, number in numbers.items():
         least = 1 if name in ("nodes", "copies") else 0
         if not isinstance(number, int) or number < least:
-            raise UsageError(f"{name}={number!r}: expected a whole number from {least}")
+            raise UsageError(f"{name}={number!r}: expected a whole number >= {least}")

@@ -81,7 +81,7 @@ def preview(
         decision = _asked_for(strategy, job, machine)
     if decision.bytes_per_node > machine.free_bytes:
         room = f"{job.dest} has room for {machine.free_bytes:,} bytes, {decision.bytes_per_node:,} are needed"
-        raise StorageError(errno.ENOSPC, f"{room} by {decision.strategy}: free some space or choose another folder")
+        raise StorageError(errno.ENOSPC, f"{room} with {decision.strategy}: free some space or choose another folder")
     chosen = load(decision.strategy)
     folder = folder_for_us(job.dest, chosen.copy_name(job), files_of(job.manifest.shards))
     is_dataset = job.manifest.format != TREE

@@ -17,7 +17,7 @@ from dlio.stage.copies.blocks import Blocks, Range
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked of the agent about one file; each call waits for the answer.
+    """Requests to the agent about one file; each call waits for the answer.
 
     Attributes:
         need: brings ranges into the file, and returns whether this node keeps it.
@@ -72,7 +72,7 @@ class ArrivingFile:
         missing = blocks.missing_of(ranges)
         if not missing:
             if blocks.is_whole and self._final.exists():
-                self._blocks = None  # its digest was right; others may be looking at the bits, so they stay mapped
+                self._blocks = None  # its digest was right; others may be reading the bits, so they stay mapped
             return True
         return self._agent.need(missing) and not blocks.missing_of(missing)  # an agent that began again fills another
 

@@ -1,7 +1,7 @@
 """A loader's side: asks the agent of its node for what it needs next.
 
-Thread-safe: each request takes a connection of its own, and connections are kept for the next ones. A forked child
-makes connections of its own. An agent that has ended is looked for again, or started again, once.
+Thread-safe: each request takes its own connection, and connections are kept for the next ones. A forked child
+makes its own connections. An agent that has ended is searched for again, or started again, once.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Client:
         return self._with_connection(partial(Connection.ask, request=request))
 
     def _with_connection(self, ask: Callable[[Connection], Answer]) -> Answer:
-        if self._process != world.pid():  # the parent goes on with its connections
+        if self._process != world.pid():  # the parent continues to use its connections
             self._process, self._name = world.pid(), world.random_bytes(CLIENT_BYTES)
             self.close()
         for attempt in range(1, _TRIES + 1):
@@ -143,7 +143,7 @@ class Client:
         try:
             return self._new()
         except TimeoutError:
-            self._hangs_until = world.monotonic() + wire.STALL_SECONDS  # not every thread shall wait as long
+            self._hangs_until = world.monotonic() + wire.STALL_SECONDS  # not every thread should wait as long
             raise
         except OSError:
             if self._restart is None:

@@ -158,7 +158,7 @@ class LiveFilling:
             if found := open_arriving(unfinished, bits, path, file.num_bytes, wanted):
                 return found
         raise StorageError(
-            f"the agent of {self.manifest.root} says that {file.name} is here, and it is not: stage again"
+            f"the agent of {self.manifest.root} reports that {file.name} is complete, but it is not: stage again"
         )
 
     def expect(self, shards: Sequence[int]) -> None:

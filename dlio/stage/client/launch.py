@@ -1,6 +1,6 @@
 """The process of an agent, started again if it is killed before it is ready.
 
-It has a session of its own, and outlives the process that started it. It reads its task from its standard input, since
+It has its own session, and outlives the process that started it. It reads its task from its standard input, since
 arguments are seen by all users, and a URL may hold a password.
 """
 

@@ -158,7 +158,7 @@ def ensure_agent(
         raise UsageError(f"{strategy} cannot run in the background: choose one of {names_for(shared=False)}")
     chosen.copy_name(job)  # raises at once what the job lacks
     if cache_bytes is not None and job.manifest.format == TREE:
-        raise UsageError(f"{job.manifest.path} is copied as a whole: give no limit of what this node keeps")
+        raise UsageError(f"{job.manifest.path} is copied as a whole: leave out the limit of what this node keeps")
     if dest is None:
         job = with_dest(job, strategy)
     check_job(job, strategy)

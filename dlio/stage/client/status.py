@@ -146,7 +146,7 @@ class Following:
         node = found["nodes"][0]
         if not found["keeps_all"]:
             kept = f"{self._folder.path} is a cache of {node['total_bytes']:,} bytes, less than the data set"
-            raise StorageError(f"{kept}: read it while its agent runs, or free room and end it by dlio clean")
+            raise StorageError(f"{kept}: read it while its agent runs, or free space and end it with dlio clean")
         if idle > STUCK_SECONDS and (node["waiting_for"] or not node["is_complete"]):
             why = node["waiting_for"] or "nothing has come"
             log = LiveFolder(self._folder).log

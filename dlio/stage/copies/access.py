@@ -63,7 +63,7 @@ PRIVATE = Access(0o600)
 class FolderAccess:
     """Finds out who may read the files of one data set, by their modes and those of the folders around them.
 
-    The folders are looked at once. A file or folder with an access control list counts as closed to other users, since
+    The folders are checked once. A file or folder with an access control list counts as closed to other users, since
     lists are not interpreted. May be used by several threads.
     """
 
@@ -78,7 +78,7 @@ class FolderAccess:
             status: its status, if known.
 
         Raises:
-            OSError: it cannot be looked at.
+            OSError: its status cannot be read.
         """
         name = os.fspath(path)
         if stat.S_ISLNK(os.lstat(name).st_mode):

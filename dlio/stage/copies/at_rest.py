@@ -62,7 +62,7 @@ class CopyAtRest:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with files.storage_errors("look at", path):
+        with files.storage_errors("access", path):
             self._folder = OpenFolder(path, os.open(path, FOLDER))
         self.owner = self._folder.owner
 

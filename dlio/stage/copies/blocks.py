@@ -32,7 +32,7 @@ def bitmap_bytes(num_bytes: int) -> int:
 
 
 class Blocks:
-    """The bitmap of a file. Safe for several threads, one process of which writes; a forked child may look, too."""
+    """The bitmap of a file. Safe for several threads, one process of which writes; a forked child may read it, too."""
 
     def __init__(self, descriptor: int, num_bytes: int, *, is_writable: bool) -> None:
         """Reads or maps an open bitmap of the right size; the caller closes `descriptor`; raises OSError."""

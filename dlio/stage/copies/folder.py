@@ -41,7 +41,7 @@ from dlio.stage.copies.restoring import restore
 
 ASIDE = "aside"
 LIVE = "live"
-_LOOKS = 64  # at files that a thread looks at in a row: handing over each would take longer than the look itself
+_LOOKS = 64  # at files that a thread stats in a row: handing over each would take longer than the stat itself
 _THREADS = 32
 
 
@@ -94,12 +94,12 @@ class StagedFolder:
     def missing(self, wanted: Sequence[File]) -> list[File]:
         """Returns the files that the folder does not have, in order.
 
-        Folders are listed first, and only files that exist are looked at, many at a time if there are many.
+        Folders are listed first, and only files that exist are statted, many at a time if there are many.
 
         Raises:
             StorageError: the folder cannot be read.
         """
-        with files.storage_errors("look at", self.path):
+        with files.storage_errors("access", self.path):
             absent = self._not_listed([file.name for file in wanted])
             listed = [file for file in wanted if file.name not in absent]
             groups = [listed[first : first + _LOOKS] for first in range(0, len(listed), _LOOKS)]
@@ -127,7 +127,7 @@ class StagedFolder:
         Raises:
             StorageError: the folder cannot be read.
         """
-        with files.storage_errors("look at", self.path), suppress(FileNotFoundError, PermissionError):
+        with files.storage_errors("access", self.path), suppress(FileNotFoundError, PermissionError):
             if self.marked_as() != self.copy or not self.is_published():
                 return False
             names = [file.name for file in wanted]
@@ -157,7 +157,7 @@ class StagedFolder:
         Raises:
             StorageError: the folder cannot be read.
         """
-        with files.storage_errors("look at", self.path), suppress(PermissionError):
+        with files.storage_errors("access", self.path), suppress(PermissionError):
             return (self.path / NAME).exists() and os.access(self.path / NAME, os.R_OK)
         return False
 
@@ -208,7 +208,7 @@ class StagedFolder:
         """Makes a folder and checks that only this user can change it; from then on nobody else can replace it."""
         path.mkdir(mode=mode, exist_ok=True)
         if not is_closed(path.lstat(), {os.geteuid() if self.user is None else self.user}, shut=True):
-            raise TakenError(f"{path} is another user's, or open to others' changes: stage again")
+            raise TakenError(f"{path} belongs to another user, or others can change it: stage again")
 
     def finish(self, manifest: Manifest, names: Sequence[str], access: Access) -> None:
         """Syncs the files' names to the disk, then publishes the manifest.
@@ -237,9 +237,9 @@ class StagedFolder:
         """Returns who may read an existing copy, by the modes of its marker and folder.
 
         Raises:
-            StorageError: it cannot be looked at.
+            StorageError: its status cannot be read.
         """
-        with files.storage_errors("look at", self.path):
+        with files.storage_errors("access", self.path):
             marker = self.marker.lstat()
             return Access(0o600 | marker.st_mode & 0o044, marker.st_gid, self.path.lstat().st_mode & 0o044)
 

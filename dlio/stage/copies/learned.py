@@ -1,13 +1,13 @@
 """Digests that are found while files are copied, since their source knows none.
 
 `.dlio/digests` of a copy holds a line of JSON for each file, `["env/bin/python3.12", "xxh3-128:..."]`, written before
-the file gets its name. So a process that goes on with the copy of a killed one knows the files that have a line, and
+the file gets its name. So a process that continues the copy of a killed one knows the files that have a line, and
 the manifest of a copy can be made again if it is damaged. The line of a file that may have bytes from another node
 ends with `true`: they are compared before the copy is published (dlio/stage/meeting/agreeing.py). The lines of a group
 of small files are written together, and its digest is over theirs (dlio/dataset/tree.py).
 
 A file that comes in parts has a line before its digest is known: `["env/x", "", "<boot id>"]` once it is made, and
-`["env/x", "", true]` before bytes of another node are written. So a later process of this boot that goes on with it
+`["env/x", "", true]` before bytes of another node are written. So a later process of this boot that continues it
 knows that all bytes are as they were read from the source. After a loss of power nobody knows that.
 """
 

@@ -25,7 +25,7 @@ from dlio.stage.copies.base_folder import ABSENT, LEASES, may_change, open_cache
 from dlio.stage.copies.folder import StagedFolder
 
 _JOB_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "COBALT_JOBID", "PJM_JOBID")
-# For a holder that cannot be looked at, such as a job or a process in another container; longer than jobs may run.
+# For a holder that is not visible from here, such as a job or a process in another container; longer than jobs may run.
 _FORGOTTEN_SECONDS = 7 * 86400
 _UNFINISHED_SECONDS = 3600  # a lease that has no final name by then was left by a dead process
 _MAX_READ = 1000  # the latest of one user on one copy; the others count as in force until they are forgotten
@@ -199,7 +199,7 @@ def drop(folder: StagedFolder, job: str) -> None:
             if may_change(lease.user):
                 _remove(folder, lease)
             else:
-                _log.warning("the lease of job %r on %s is another user's, and stays", job, folder.path)
+                _log.warning("the lease of job %r on %s belongs to another user, and is kept", job, folder.path)
 
 
 def _remove(folder: StagedFolder, lease: Lease) -> None:
@@ -220,7 +220,7 @@ def sweep(cache: OpenFolder) -> None:
             if lease and lease.is_over() and may_change(lease.user):
                 opened.unlink(lease.name)
         if None in found:
-            _log.warning("%s holds files that are not leases: they are ignored, and stay", opened.path)
+            _log.warning("%s holds files that are not leases: they are ignored, and kept", opened.path)
         for name in opened.names():
             status = opened.look(name) if name.startswith(".") else None
             if status and status.st_uid == os.geteuid() and world.wall() - world.changed(status) > _UNFINISHED_SECONDS:

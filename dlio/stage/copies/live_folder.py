@@ -94,7 +94,7 @@ class LiveFolder:
     def files(self) -> Path:
         """The folder of unfinished files, by a name that no process gives again: FILES leads to it.
 
-        A process that was taken for lost, and goes on, does not reach its successor's files by it; but on a file system
+        A process that counts as lost, but still runs, does not reach its successor's files by it; but on a file system
         without symbolic links all have the name FILES.
         """
         link = self.path / FILES
@@ -156,9 +156,9 @@ class LiveFolder:
         found = self._of_any_version(user)
         if found and found.version != _VERSION:
             problem = (
-                f"process {found.owner.pid} on {found.owner.host} fills {self.staged.path} by another version of dlio"
+                f"process {found.owner.pid} on {found.owner.host} fills {self.staged.path} with another version of dlio"
             )
-            raise StorageError(f"{problem}: wait until it has ended, or end it by dlio clean; then stage again")
+            raise StorageError(f"{problem}: wait until it has ended, or end it with dlio clean; then stage again")
         return found
 
     def _of_any_version(self, user: int | None) -> AgentRecord | None:
@@ -175,7 +175,7 @@ class LiveFolder:
         return found if isinstance(where, str) and not self._is_over(owner) else None
 
     def _is_over(self, owner: Owner) -> bool:
-        """Returns whether an agent is dead: of one that cannot be looked at, by its heartbeat."""
+        """Returns whether an agent is dead: of one that is not visible from here, by its heartbeat."""
         with suppress(OSError):
             silent = world.wall() - (self.path / AGENT).lstat().st_mtime
             return owner.is_of_earlier_boot or owner.is_lost(silent, liveness.LOST_SECONDS)
@@ -183,7 +183,7 @@ class LiveFolder:
 
     @property
     def silent_seconds(self) -> float:
-        """How long ago the latest agent gave a sign of life, or ended and removed its record from the folder."""
+        """How long ago the latest agent renewed its record, or ended and removed its record from the folder."""
         signs = [0.0]
         for path in (self.path, self.path / AGENT):
             with suppress(OSError):
@@ -191,7 +191,7 @@ class LiveFolder:
         return world.wall() - max(signs)
 
     def beat(self) -> None:
-        """Shows that the agent lives to those who cannot look at its process."""
+        """Renews the record: other containers and nodes cannot see the agent's process."""
         with suppress(OSError):
             world.touch(self.path / AGENT)
 
@@ -219,7 +219,7 @@ class LiveFolder:
                 shutil.rmtree(each, ignore_errors=True)
 
     def signal_agent(self) -> Owner | None:
-        """Has the agent end; returns its process, None if none runs. Only a process of the copy's owner is touched."""
+        """Ends the agent; returns its process, None if none runs. Only a process of the copy's owner is touched."""
         with suppress(OSError):
             user = self.staged.path.lstat().st_uid
             agent = self._of_any_version(user)
@@ -264,7 +264,7 @@ class LiveFolder:
 
 
 def end_agents(lives: Iterable[LiveFolder], seconds: float = END_SECONDS) -> dict[LiveFolder, Owner]:
-    """Has the agents of copies end: signals all, then waits once for all; returns those that still run."""
+    """Ends the agents of copies: signals all, then waits once for all; returns those that still run."""
     running = {live: agent for live in lives if (agent := live.signal_agent())}
     deadline = world.monotonic() + seconds
     while (running := {live: agent for live, agent in running.items() if agent.is_alive()}) and (

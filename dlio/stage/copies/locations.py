@@ -50,7 +50,7 @@ def open_own(name: str, mode: int = 0o755) -> OpenFolder:
     """Returns a folder that only this user can change, below `/tmp/dlio-u<uid>`, held open; it is made if missing.
 
     Raises:
-        OSError: it cannot be made, or is another user's, or open to others' changes.
+        OSError: it cannot be made, or belongs to another user, or others can change it.
     """
     own = own_dest(LISTED_AT)
     with OpenFolder.at(own.parent) as around:
@@ -59,7 +59,7 @@ def open_own(name: str, mode: int = 0o755) -> OpenFolder:
         found = opened.make(name, mode)
         if not all(is_closed(folder.status, {os.geteuid()}, shut=True) for folder in (opened, found)):
             found.close()
-            raise PermissionError(errno.EPERM, "it is another user's, or open to others' changes", str(own / name))
+            raise PermissionError(errno.EPERM, "it belongs to another user, or others can change it", str(own / name))
     return found
 
 
@@ -69,7 +69,7 @@ def _remembered(user: int) -> Iterator[Path]:
         if not all(is_closed(folder.status, {user}, shut=True) for folder in (opened, dests)):
             return
         for name in [name for name in dests.names() if name[0] != "."][:_MOST_DESTS]:
-            with suppress(OSError):  # a DEST that cannot be looked at hides no other one
+            with suppress(OSError):  # a DEST that cannot be accessed hides no other one
                 dest = Path(os.fsdecode(dests.read(name)[0]))
                 if dest.is_absolute() and any((each / CACHE).is_dir() for each in (dest, own_dest(dest, user))):
                     yield dest

@@ -35,7 +35,7 @@ def copies(dest: Path) -> list[StagedFolder]:
         StorageError: the folder cannot be read.
     """
     found: list[tuple[float, str]] = []
-    with files.storage_errors("look at", dest / CACHE):
+    with files.storage_errors("access", dest / CACHE):
         try:
             with open_cache(dest) as cache:
                 used = {name: _last_used(cache, name) for name in filter(copy_named, cache.names())}
@@ -74,11 +74,10 @@ def room(folder: StagedFolder) -> int:
     others = (
         other for other in copies(folder.dest) if other != folder and _is_removable(other) and not is_in_use(other)
     )
-    return filesystem_of(folder.dest).free_bytes + sum(num_bytes(each) for each in (folder, *others))
+    return filesystem_of(folder.dest).free_bytes + sum(_num_bytes(each) for each in (folder, *others))
 
 
-def num_bytes(folder: StagedFolder) -> int:
-    """Returns the size of a copy's files; 0 if it cannot be read."""
+def _num_bytes(folder: StagedFolder) -> int:
     try:
         with open_cache(folder.dest) as cache, cache.below(folder.copy) as copy:
             return copy.num_bytes()
@@ -92,7 +91,7 @@ def make_room(folder: StagedFolder, needed_bytes: int, needed_files: int) -> Fil
     Raises:
         StorageError: it lacks room even then; the message says what is needed, what is free, and what is in use.
     """
-    others = _others(folder)  # each is tried once: its user could make it again for ever
+    others = _others(folder)  # each is tried once: its user could make it again forever
     while True:
         try:
             return check_room(folder.path, needed_bytes, needed_files)

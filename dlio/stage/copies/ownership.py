@@ -40,7 +40,7 @@ def is_safe(folder: StagedFolder, user: int) -> bool:
     """Returns whether only root and the user can replace or change this copy.
 
     Raises:
-        StorageError: it cannot be looked at.
+        StorageError: its status cannot be read.
     """
     users = {user, 0}
     cache = f"{folder.dest}/{CACHE}"  # text: paths would cost each stage 0.3 ms more
@@ -65,9 +65,9 @@ def loose_around(dest: Path) -> list[Path]:
     """Returns DEST, and the folders around it, if anybody can replace what lies in them: DEST/dlio, or DEST itself.
 
     Raises:
-        StorageError: DEST cannot be looked at.
+        StorageError: the status of DEST cannot be read.
     """
-    with files.storage_errors("look at", dest):
+    with files.storage_errors("access", dest):
         return list(loose_folders(dest.parent if is_own(dest) else dest))
 
 
@@ -76,13 +76,13 @@ def folder_for_us(dest: Path, copy: str, wanted: Sequence[File]) -> StagedFolder
 
     Raises:
         StorageError: anybody may replace what lies in DEST; other users own or can change both possible folders; or
-            the folders cannot be looked at.
+            the status of the folders cannot be read.
     """
 
     def serves(folder: StagedFolder, user: int) -> bool:
         return is_safe(folder, user) and (_may_make(folder, user) or folder.holds(wanted))
 
-    with files.storage_errors("look at", dest), suppress(FileNotFoundError, NotADirectoryError):
+    with files.storage_errors("access", dest), suppress(FileNotFoundError, NotADirectoryError):
         os.stat(f"{dest}/.")  # noqa: PTH116  refused if DEST itself is shut; DEST/dlio may be another user's mount
     if any(loose != dest or loose.stat().st_uid != os.geteuid() for loose in loose_around(dest)):
         check_ground(dest)
@@ -96,7 +96,7 @@ def folder_for_us(dest: Path, copy: str, wanted: Sequence[File]) -> StagedFolder
     if _is_of(str(own.dest), {us}) and serves(own, us):
         return own
     raise StorageError(
-        f"{own.dest} is another user's, or open to others' changes: remove it, or stage to another folder"
+        f"{own.dest} belongs to another user, or others can change it: remove it, or stage to another folder"
     )
 
 
@@ -121,7 +121,7 @@ def _may_make(folder: StagedFolder, user: int) -> bool:
     Root's folders are shut if the process that made them was killed before it opened them, or by an administrator.
 
     Raises:
-        StorageError: a folder cannot be looked at.
+        StorageError: the status of a folder cannot be read.
     """
     cache = f"{folder.dest}/{CACHE}"
     if _is_shut(cache) or _is_shut(f"{cache}/{CLAIMS}"):
@@ -137,7 +137,7 @@ def _is_shut(path: str) -> bool:
 
 def _owner(path: str) -> int | None:
     """Returns the user id of the owner; None if it does not exist yet."""
-    with files.storage_errors("look at", path):
+    with files.storage_errors("access", path):
         try:
             return os.lstat(path).st_uid
         except FileNotFoundError:
@@ -167,7 +167,7 @@ def check_safe(folder: StagedFolder) -> None:
 
 def _is_of(path: str, users: set[int], *, shut: bool = False) -> bool:
     """Returns `is_closed` of a path that no user's process serves; True if it does not exist yet, False if hidden."""
-    with files.storage_errors("look at", path):
+    with files.storage_errors("access", path):
         try:
             status = os.lstat(path)
         except FileNotFoundError:

@@ -80,14 +80,14 @@ def _sync(root: Path, entry: Entry) -> None:
         files.sync_folder(path)
         return
     files.sync_file(path)
-    with files.storage_errors("look at", path), path.open("rb", buffering=0) as file:
+    with files.storage_errors("access", path), path.open("rb", buffering=0) as file:
         files.check_length(path, file.fileno(), entry.num_bytes)
 
 
 def check_reserved(name: str) -> None:
     """Raises ManifestError if what is staged is named as what dlio itself has in a copy."""
     if name in (NAME, CONTROL):
-        raise ManifestError(f"{name!r} is a name that dlio itself uses in a copy: give the file or folder another one")
+        raise ManifestError(f"{name!r} is a name that dlio itself uses in a copy: give the file or folder another name")
 
 
 def _make_folder(root: Path, entry: Entry) -> None:
@@ -97,7 +97,7 @@ def _make_folder(root: Path, entry: Entry) -> None:
     except FileExistsError:
         if not stat.S_ISDIR(path.lstat().st_mode):
             raise StorageError(
-                errno.ENOTDIR, f"{path} is in the way of a folder: run dlio clean, then stage again"
+                errno.ENOTDIR, f"{path} exists where the copy needs a folder: run dlio clean, then stage again"
             ) from None
         path.chmod(0o700)  # of an earlier try
 

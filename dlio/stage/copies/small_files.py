@@ -1,7 +1,7 @@
 """Small files of a copy that come as one group: written under their final names, put together again for other nodes.
 
 No file of a group is synced alone: all are, at once, before the copy is published (restoring.py). So a process that
-goes on with the copy of another one reads them again: what a loss of power has taken is not what the digests say.
+continues the copy of another one reads them again, to find what a loss of power has taken.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 def write_group(root: Path, group: Sequence[File], data: memoryview, aside: Path) -> list[str]:
     """Writes the files of a group, whose folders are present, and returns their digests.
 
-    A file that is there is replaced by a rename: a process that was taken for lost, and goes on late, must not empty a
+    A file that is there is replaced by a rename: a process that counts as lost, but still runs, must not empty a
     file of a copy that another one has published.
 
     Args:

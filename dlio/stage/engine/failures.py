@@ -32,7 +32,7 @@ class Failure:
     Attributes:
         errno: the system's number of the last error; 0 if it has none.
         problem: the last error, as text.
-        is_final: waiting does not mend it.
+        is_final: waiting does not help.
         pause: seconds until it is tried again.
         since: when the first try failed.
         last: when the last one did.
@@ -110,7 +110,7 @@ class Failures:
             return is_first
 
     def forget_damage(self, number: int) -> None:
-        """Has the next damage of a file count as its first: nothing of it could be fetched again."""
+        """Makes the next damage of a file count as its first: nothing of it could be fetched again."""
         with self._lock:
             self._damaged.discard(number)
 
@@ -121,6 +121,6 @@ class Failures:
 
     @property
     def latest(self) -> str:
-        """The error that came last and was not mended since; "" if none."""
+        """The last error that still holds; "" if none."""
         with self._lock:
             return max(self._of.values(), key=lambda failure: failure.last).problem if self._of else ""

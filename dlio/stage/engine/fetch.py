@@ -72,7 +72,7 @@ class Fetching:
         return meeting is None or self._plan.owner(number, _If(has_lost)) == self._plan.node
 
     def is_expected(self, number: int) -> bool:
-        """Returns whether a file is left to the node that reads it, which has not come yet."""
+        """Returns whether a file is left to the node that reads it, which has not started yet."""
         if self._meeting is None:
             return False
         home = self._plan.owner(number)
@@ -89,7 +89,7 @@ class Fetching:
             is_urgent: a reader waits for it.
 
         Raises:
-            LaterError: the file's owner has not come yet, and may come soon.
+            LaterError: the file's owner has not started yet, and may come soon.
             StorageError: neither another node nor the source can give it.
         """
         if self._meeting and not only_source and self._from_peers(self._meeting, number, begin, target, is_urgent):
@@ -124,7 +124,7 @@ class Fetching:
             peer = meeting.peer(owner)
             if peer is None:
                 if meeting.is_gathering:
-                    raise LaterError(f"node {owner}, which reads {self._plan.listed[number].name}, has not come yet")
+                    raise LaterError(f"node {owner}, which reads {self._plan.listed[number].name}, has not started yet")
                 continue
             op = Op.SERVE if is_urgent else Op.AHEAD
             if (found := self._ask(meeting, peer, op, number, begin, target)) is not None:
@@ -146,7 +146,7 @@ class Fetching:
         return False
 
     def _ask(self, meeting: Meeting, peer: Peer, op: Op, number: int, begin: int, target: memoryview) -> bool | None:
-        """Has a node send a span; returns False if it does not have it, None if it cannot be reached."""
+        """Requests a span from a node; returns False if it does not have it, None if it cannot be reached."""
         try:
             sent = self._read(meeting, peer, Request(op, number, ((begin, begin + len(target)),)), target)
         except AgentError as error:

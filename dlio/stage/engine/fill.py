@@ -14,15 +14,14 @@ from dlio.errors import DigestError, StorageError
 from dlio.io import world
 from dlio.io.threads import started_up_to
 from dlio.stage.engine.failures import ADVICE, GIVE_UP_SECONDS, Failures, LaterError
-from dlio.stage.engine.pending import LOOK_SECONDS, Pending, Piece
+from dlio.stage.engine.pending import Pending, Piece
 from dlio.stage.engine.store import Store
-from dlio.stage.engine.waiters import Waiters
+from dlio.stage.engine.waiters import Waiters, Work
 from dlio.stage.engine.writing import Buffers
-from dlio.stage.planning.flows import THREADS
+from dlio.stage.planning import flows
 from dlio.stage.protocol.wire import Origin, Span
 
 LATER_SECONDS, _OVERDUE_SECONDS = 0.1, 1.0
-_IDLE_SECONDS = 5.0  # between two looks for unannounced work, once all is present
 
 
 class Fill:
@@ -57,10 +56,10 @@ class Fill:
         is_hurried: bool = False,
     ) -> None:
         self._store, self._fetch, self._source_name, self._judge = store, fetch, source_name, judge
-        self._changed = world.condition()  # notified of work
+        self._changed = Work()
         self._waiters, self._failures = Waiters(), Failures()
         kinds = 1 if is_far is None else 2
-        self._most = THREADS // kinds if is_hurried else THREADS  # of each kind: their pieces are large
+        self._most = flows.THREADS // (kinds if is_hurried else 1)  # of each kind: their pieces are large
         self._is_far = is_far or (lambda number: False)
         self._pending = [
             Pending(store, self._failures, is_for_later, self._most, is_hurried=is_hurried) for _ in range(kinds)
@@ -287,12 +286,12 @@ class Fill:
 
     def _take(self) -> tuple[Piece, bool] | None:
         """Waits for the next piece and marks it as under way; None once stopped. Also returns whether it is urgent."""
-        while True:
-            with self._changed:
-                if self._stopped:
-                    return None
+        with self._changed:
+            while not self._stopped:
                 for pending in self._pending:
                     if taken := pending.take():
                         self._progress[taken[0].number] = world.monotonic()
+                        self._changed.hand_over()
                         return taken
-                self._changed.wait(_IDLE_SECONDS if self._store.is_complete else LOOK_SECONDS)
+                self._changed.wait(min(pending.look_seconds() for pending in self._pending))
+        return None

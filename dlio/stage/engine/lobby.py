@@ -1,7 +1,7 @@
-"""Accepts connections and verifies their clients, all in one thread: whoever proves nothing costs little time.
+"""Accepts connections and verifies their clients, all in one thread: an unverified client costs little time.
 
-A connection that comes is never refused for others that have proved nothing. The oldest of its own host gives way, or
-of the host with the most. So whoever floods an agent displaces its own connections, and nobody who has been verified.
+A new connection is never refused because of unverified ones. The oldest of its own host gives way, or
+of the host with the most. So a client that floods an agent displaces its own connections, and never a verified one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Entry = TypeVar("Entry")
 
 
 class Listener(Protocol):
-    """Where an agent listens, and how it verifies those who connect; for one thread."""
+    """Where an agent listens, and how it verifies clients; for one thread."""
 
     @property
     def listening(self) -> world.Socket:
@@ -43,7 +43,7 @@ class Listener(Protocol):
 
     @property
     def refusal(self) -> bytes:
-        """What a client is sent that is refused."""
+        """The bytes that a refused client is sent."""
 
     def greet(self, peer: world.Socket) -> bytes:
         """Returns what a client is sent first; raises RefusedError, or OSError if it has left."""
@@ -185,7 +185,7 @@ class Lobby:
         host = address[0] if address else "this node"
         guest = _Guest(peer, host, listener, waiting, world.monotonic() + wire.CONNECT_SECONDS)
         if oldest := waiting.add(host, guest):
-            self._complain(oldest.host, "too many connections that prove nothing: the oldest ones are ended")
+            self._complain(oldest.host, "too many unverified connections: the oldest ones are closed")
             self._end(oldest)
         self._guests[guest] = None
         self._selector.register(peer, guest)
@@ -227,7 +227,7 @@ class Lobby:
         self._end(guest)
 
     def _forget(self, guest: _Guest) -> None:
-        """Leaves a connection to others, or to its end."""
+        """Hands a connection over, or closes it."""
         if guest in self._guests:
             del self._guests[guest]
             guest.waiting.remove(guest.host, guest)

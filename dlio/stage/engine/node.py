@@ -34,7 +34,6 @@ from dlio.stage.planning.plan import Plan
 from dlio.stage.protocol.unix import UnixListener
 from dlio.stage.protocol.wire import Span
 
-_TICK_SECONDS = 0.25
 _LOOK_SECONDS = 2.0  # between two looks at leases and folders
 UNUSED_SECONDS = 10.0  # without a client
 STUCK_SECONDS = 600.0  # without a block: nobody waits any longer for a node
@@ -192,10 +191,10 @@ class Node:
             self._tick(may_end=True)
 
     def _tick(self, *, may_end: bool) -> None:
-        for _ in range(round(_LOOK_SECONDS / _TICK_SECONDS)):
-            world.sleep(_TICK_SECONDS)
-            if self.store.is_complete and not may_end:
-                return
+        if may_end or self.fill.settled.is_set():  # the latter without all files: a thread was interrupted
+            world.sleep(_LOOK_SECONDS)
+        elif self.fill.settled.wait(_LOOK_SECONDS):
+            return
         self.beat()
         if self._is_over() or self._is_given_up() or (may_end and self._is_unused()):
             self._is_needed = False

@@ -19,6 +19,7 @@ from dlio.stage.engine.writing import MOST_BYTES
 from dlio.stage.protocol.wire import Span
 
 LOOK_SECONDS = 0.25  # between two rounds through the files that are left
+_IDLE_SECONDS = 5.0  # between two looks for unannounced work, once all is present
 _LEAST_BYTES = 256 << 10  # whole blocks, as every size between
 _SHORT_SECONDS, _LONG_SECONDS = 0.25, 1.0
 
@@ -117,7 +118,7 @@ class Pending:
         self._ahead.clear()
 
     def ask(self, number: int, missing: Sequence[Span], *, is_urgent: bool, comes_first: bool) -> int:
-        """Has spans of a file fetched next, but for those that are asked for or under way; returns their pieces.
+        """Requests spans of a file next, except those that are requested already; returns their pieces.
 
         Args:
             number, missing: the file and the spans.
@@ -161,8 +162,15 @@ class Pending:
         """Returns whether a piece of a file is under way."""
         return number in self._under_way
 
+    def look_seconds(self) -> float:
+        """Returns after how many seconds to look for what comes without a notice, at most."""
+        if self._store.is_complete:
+            return _IDLE_SECONDS
+        left = self._next_round_at - world.monotonic()
+        return left if left > 0 else LOOK_SECONDS
+
     def leave_for_later(self, number: int) -> None:
-        """Goes on with other files: a later round takes up this one."""
+        """Continues with other files: a later round tries this one again."""
         self._ahead = deque(piece for piece in self._ahead if piece.number != number)
 
     def _free(self, number: int, spans: Sequence[Span]) -> Iterator[Span]:
@@ -189,8 +197,9 @@ class Pending:
                 if (lacking := self._lacking(self._ahead.popleft(), self._ahead, most)) is not None:
                     return lacking
             if (number := next(self._rest, None)) is None:
-                self._begin_anew()
-                return None
+                if not self._begins_anew():
+                    return None
+                continue
             failure = self._failures.get(number)
             if self._store.is_finished(number) or (failure and not failure.is_due) or self._is_for_later(number):
                 continue
@@ -203,13 +212,14 @@ class Pending:
             if not self._ahead and not self.has_begun(number):
                 return Piece(number, 0, 0)  # it lacks its name only
 
-    def _begin_anew(self) -> None:
-        """Goes through the files that are left once more, now and then, since some may have failed."""
+    def _begins_anew(self) -> bool:
+        """Returns whether it goes through the files that are left once more: now and then, as some may have failed."""
         now = world.monotonic()
-        if now >= self._next_round_at and not self._store.is_complete:
+        if is_due := now >= self._next_round_at and not self._store.is_complete:
             self._next_round_at = now + LOOK_SECONDS
             self._order = [number for number in self._order if not self._store.is_finished(number)]
             self._rest = iter(self._order)
+        return is_due
 
     def _lacking(self, piece: Piece, queue: deque[Piece], most: int) -> Piece | None:
         """Returns a part of a piece's beginning that nobody fetches, and puts the rest back; None if there is none."""

@@ -55,7 +55,7 @@ class Relay:
         self._is_closed = False
 
     def distrust(self, number: int) -> None:
-        """Has a file of which wrong bytes came read from the source only from now on."""
+        """Reads a file that came with wrong bytes from the source only, from now on."""
         self._from_source.add(number)
 
     def read(self, request: Request, beat: Callable[[], None]) -> tuple[bytearray, Origin]:
@@ -85,7 +85,7 @@ class Relay:
         return data, reading.origin
 
     def _submit(self, reading: _Reading) -> None:
-        """Has a free thread read, or a new one; raises MissingError, and StorageError once it is closed."""
+        """Lets a free thread read, or a new one; raises MissingError, and StorageError once it is closed."""
         with self._changed:
             if self._is_closed:
                 raise StorageError("the agent is ending: stage again")

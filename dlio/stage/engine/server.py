@@ -132,7 +132,7 @@ class Server:
                 self._agent.left(client)
 
     def _wait_for_bytes(self, peer: world.Socket, client: bytes) -> bool:
-        """Waits for the next request, for ever; returns whether there is one."""
+        """Waits for the next request, without a limit; returns whether there is one."""
         if is_node(client):
             with self._lock:
                 if peer in self._connections:  # else it was ended to make room

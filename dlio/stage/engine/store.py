@@ -230,7 +230,7 @@ class Store:
         with self._lock:
             self._finished.add(number)
             self._finished_bytes += self.listed[number].num_bytes
-            self._begun.pop(number, None)  # unmapped once no thread looks at it any more
+            self._begun.pop(number, None)  # unmapped once no thread uses it any more
 
     @contextmanager
     def opened(self, number: int) -> Iterator[int]:

@@ -1,4 +1,7 @@
-"""Wakes readers when their file makes progress, and limits background fetching while any reader waits."""
+"""Wakes readers when their file makes progress, and threads when there is work.
+
+Limits background fetching while any reader waits.
+"""
 
 from __future__ import annotations
 
@@ -70,6 +73,43 @@ class Waiters:
             for number in self._events:
                 for event in self._events[number]:
                     event.set()
+
+
+class Work:
+    """A condition that is notified of work. Of all threads that wait, one looks for what comes without a notice."""
+
+    def __init__(self) -> None:
+        self._changed, self._is_looked_for = world.condition(), False
+
+    def __enter__(self) -> None:
+        self._changed.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self._changed.__exit__(None, None, None)
+
+    def notify(self, count: int = 1) -> None:
+        """Wakes as many threads."""
+        self._changed.notify(count)
+
+    def notify_all(self) -> None:
+        """Wakes all threads."""
+        self._changed.notify_all()
+
+    def hand_over(self) -> None:
+        """Has another thread look, if none does, since this one has found work."""
+        if not self._is_looked_for:
+            self._changed.notify()
+
+    def wait(self, seconds: float) -> None:
+        """Waits for a notice: the thread that looks for some seconds at most."""
+        if self._is_looked_for:
+            self._changed.wait()
+            return
+        self._is_looked_for = True
+        try:
+            self._changed.wait(seconds)
+        finally:
+            self._is_looked_for = False
 
 
 class FetchBudget:

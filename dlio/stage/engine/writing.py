@@ -1,8 +1,8 @@
 """Memory for pieces, and their way into an unfinished file: past the page cache, or through it.
 
-What nobody reads soon goes past the cache (O_DIRECT). Finding pages for it costs a node more than all else that it does
-(benchmarks/NOTES.md), and the pages would replace what the training reads. It takes whole pages of page-aligned memory,
-so the rest of a file's last page goes through the cache.
+Bytes that are not read soon go past the cache (O_DIRECT). Finding pages for it costs a node more than all else that it
+does (benchmarks/NOTES.md), and the pages would replace what the training reads. It takes whole pages of page-aligned
+memory, so the rest of a file's last page goes through the cache.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Buffers:
             return memoryview(mmap.mmap(-1, MOST_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
 
     def give_back(self, buffer: memoryview) -> None:
-        """Has memory used again."""
+        """Gives memory back."""
         self._free.append(buffer)
 
 
@@ -81,7 +81,7 @@ def begin(path: Path, aside: Path, bits: Path, file: File, create: Create | None
         path: the file's.
         aside: its path until it has its length and its blocks.
         bits: the path of its blocks.
-        file: what it shall be.
+        file: its entry in the manifest.
         create: makes it; None for a plain file.
 
     Raises:

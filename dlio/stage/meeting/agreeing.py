@@ -107,6 +107,6 @@ def _check(name: str, other: str, who: str, copy: Path, learned: Learned) -> Non
         with files.storage_errors("remove", copy / each):
             (copy / each).unlink(missing_ok=True)
     raise DigestError(
-        f"{path} has the digest {own}, and {who}, has {other}: it was changed on its way, or at the source; stage "
+        f"{path} has the digest {own}, and {who}, has {other}: it changed on the way, or at the source; stage "
         "again, and if that does not help, run dlio verify on the other nodes' copies"
     )

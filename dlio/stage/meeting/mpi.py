@@ -87,7 +87,7 @@ class Processes:
             request = begin()
             while not request.Test():
                 if time.monotonic() - began > liveness.ARRIVAL_SECONDS:
-                    raise TimeoutError(f"not all came within {liveness.ARRIVAL_SECONDS:g} s")
+                    raise TimeoutError(f"not all started within {liveness.ARRIVAL_SECONDS:g} s")
                 time.sleep(pause)
                 pause = min(1.5 * pause, _LAST_POLL_SECONDS)
         except (TimeoutError, self._mpi.Exception) as error:

@@ -135,7 +135,7 @@ class Cost:
     rates: str = ""
 
     def on(self, machine: Machine) -> Cost:
-        """Returns the same, with a word on it if it does not fit."""
+        """Returns the same, with a remark if it does not fit."""
         if self.bytes_per_node <= machine.free_bytes:
             return self
         room = f"{format_size(self.bytes_per_node)} do not fit into the {format_size(machine.free_bytes)} of each node"

@@ -52,7 +52,7 @@ class Flows:
         received: float64[num_nodes], bytes that others send to it; it sends as many.
         landed: float64[num_nodes], bytes that it writes to its own storage, or back to the source.
         threads: the files or blocks that a node reads at a time.
-        exchange: nodes that pass what each reads to all others; 0 if each goes on for itself.
+        exchange: nodes that pass what each reads to all others; 0 if each works alone.
         returns: whether `landed` is written to the source, and not to the nodes' storage.
     """
 

@@ -68,7 +68,7 @@ class Connection:
         Args:
             request: what is asked.
             limit: the bytes that the body may have.
-            patience: seconds to wait in all, though the server says that it is still at it.
+            patience: seconds to wait in all, though the server reports that it still works.
 
         Raises:
             AgentError: the server could not do it; the connection can be used again.

@@ -3,8 +3,8 @@
     client -> server   8 bytes that name the client
     server -> client   the same
 
-Each end asks the system for the other's user, which must be this one or root. Whoever reaches the socket has found
-it in the copy's own folder, so both ends mean the same data set.
+Each end asks the system for the other's user, which must be this one or root. A client that reaches the socket has
+found it in the copy's own folder, so both ends mean the same data set.
 
 A copy's socket lies in its folder of live files, so that containers that share the copy share it. If that file system
 has no sockets, it lies in `/tmp/dlio-u<uid>/agents`. Sockets are bound and reached through an open folder, so their

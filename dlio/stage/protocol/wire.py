@@ -61,7 +61,7 @@ class Status(IntEnum):
     OK = 0
     ELSEWHERE = 1  # this node does not keep the file
     ERROR = 2  # the body is a text of at most MAX_TEXT bytes
-    WAIT = 3  # still at it; another reply follows
+    WAIT = 3  # still working; another reply follows
 
 
 class Origin(IntEnum):
@@ -211,7 +211,7 @@ def receive_into(peer: world.Socket, target: memoryview) -> None:
             raise WireError("the connection was closed in the middle of a frame")
         target = target[count:]
         if target and world.monotonic() > deadline:
-            raise TimeoutError(f"less than {LEAST_RATE:,} bytes came in a second")
+            raise TimeoutError(f"less than {LEAST_RATE:,} bytes arrived in a second")
 
 
 def in_requests(op: Op, file: int, spans: Sequence[Span], most: int = 1 << 63) -> Iterator[Request]:

@@ -1,7 +1,7 @@
 """Partition: each shard goes to `copies` of the nodes, balanced by bytes; together they hold the whole data set.
 
 The staged manifest holds the nodes of each shard, the same on every node, and the rank of this node. So the loaders
-give every rank the shards of its own node. A part is not the whole, so it lies in a folder of its own,
+give every rank the shards of its own node. A part is not the whole, so it lies in its own folder,
 `<content id>.<node>of<nodes>x<copies>`.
 
 Cost of S bytes in r copies on N nodes, with the rates of `Machine`:

@@ -53,7 +53,7 @@ class ApartFolder:
         return self._others.name_of(file)
 
     def access(self, file: File | None) -> Access:
-        """Returns that only this user may read it, since each file in it has an access of its own."""
+        """Returns that only this user may read it, since each file in it has its own access."""
         return PRIVATE
 
     def read_range(self, file: File, offset: int, target: memoryview) -> None:

@@ -58,7 +58,7 @@ class Remote:
         if num_bytes < file.num_bytes and not self._answers_ranges:
             raise StorageError(
                 f"{self.name_of(file)}: its server does not support range requests, and would send the whole "
-                "file for each of its blocks: serve the data set by one that does"
+                "file for each of its blocks: serve the data set with one that does"
             )
 
     @cached_property
@@ -91,8 +91,9 @@ class RemoteFile:
         check_reserved(name)
         if not state.version:
             raise StorageError(
-                f"{self._files}/{name}: its server gives neither an ETag nor the time of the last change, by which a "
-                "copy could be told from a newer file: copy it to a folder first, and stage that"
+                f"{self._files}/{name}: its server gives neither an ETag nor the time of the last change, so a newer "
+                "file "
+                "would not be noticed: copy it to a folder first, and stage that"
             )
         entry = tree.Entry("file", name, PRIVATE.mode, state.time, 0, state.num_bytes)
         self._version, self._table_name = state.version, f"{name}{TREE_SUFFIX}"

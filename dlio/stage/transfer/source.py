@@ -38,7 +38,7 @@ class StagingSource(Protocol):
         """Returns who may read a file, or the manifest if `file` is None.
 
         Raises:
-            StorageError: it cannot be looked at.
+            StorageError: its status cannot be read.
         """
 
     def read_range(self, file: File, offset: int, target: memoryview) -> None:
@@ -103,7 +103,7 @@ class MountedFolder:
     def access(self, file: File | None) -> Access:
         """Returns who may read a file; see `StagingSource`."""
         path = f"{self._root}/{file.name if file else NAME}"
-        with files.storage_errors("look at", path):
+        with files.storage_errors("access", path):
             if file:
                 return self._surroundings.access(path, self._status.pop(file.name, None))
             listing = self._surroundings.access(self.manifest.root).mode
@@ -121,7 +121,7 @@ class MountedFolder:
                     finally:
                         os.close(descriptor)
                 else:
-                    with self._lock:  # two threads that miss at once would each get a file of their own
+                    with self._lock:  # two threads that miss at once would each get their own file
                         held = self._held(path)
                     target, status = _read(held.descriptor(), offset, target, path, file)
             except OSError as error:
@@ -184,4 +184,4 @@ def _check_size(path: str, status: os.stat_result, file: File) -> None:
 
 
 def _changed(path: str) -> StorageError:
-    return StorageError(f"{path} changed while it was copied: stage again when nobody writes to it")
+    return StorageError(f"{path} changed while it was copied: stage again once no program writes to it")

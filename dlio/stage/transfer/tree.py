@@ -25,9 +25,9 @@ from dlio.stage.transfer.side_by_side import SideBySide
 from dlio.stage.transfer.source import MountedFolder, StagingSource, source_of
 from dlio.urls import shown
 
-_THREADS = 64  # each look at a file of a server is a round trip
+_THREADS = 64  # each stat of a file of a server is a round trip
 _NO_FILE = (errno.ENOENT, errno.EACCES)
-_AT_ONCE = 16  # files that a thread looks at in a row
+_AT_ONCE = 16  # files that a thread stats in a row
 
 
 def anything(given: str | PathLike[str] | Manifest | StagingSource) -> StagingSource:
@@ -40,11 +40,11 @@ def anything(given: str | PathLike[str] | Manifest | StagingSource) -> StagingSo
         return _at_url(os.fspath(given))
     if isinstance(given, str | PathLike):
         path = _absolute(Path(given))
-        with files.storage_errors("look at", path):
+        with files.storage_errors("access", path):
             if not (path / NAME).exists() and not _is_dataset(path):
                 if path.exists():
                     return TreeFolder(path)
-                problem = "is a link to what does not exist" if path.is_symlink() else "does not exist"
+                problem = "is a link to a missing file" if path.is_symlink() else "does not exist"
                 raise ManifestError(f"{path} {problem}: give a data set, or any other file or folder")
         try:
             return source_of(given)
@@ -59,7 +59,7 @@ def _at_url(url: str) -> StagingSource:
     if "?" in url or "#" in url:
         raise UsageError(
             f"{shown(url)} is given with ? or #. A signed URL expires, and then its copy could not be continued: give "
-            "s3://BUCKET/KEY, or download the file and stage that. Write ? and # in a name or password as %3F and %23"
+            "s3://BUCKET/KEY, or download the file and stage that. Write / ? # in a name or password as %2F %3F %23"
         )
     try:
         return source_of(url)
@@ -158,7 +158,7 @@ class TreeFolder:
         """Returns who may enter the copy; its files are this user's alone until they get their own modes."""
         if file is not None and not self._is_table(file):
             return PRIVATE
-        with files.storage_errors("look at", self.path):
+        with files.storage_errors("access", self.path):
             found = FolderAccess().access(self.path)
             return replace(found, listing=found.mode)
 
@@ -180,7 +180,7 @@ class TreeFolder:
 def _listed(path: Path) -> Iterator[Entry]:
     """Yields what a path is, and all below it, folders before what lies in them; the names sorted."""
     around, name = str(path.parent), path.name
-    with files.storage_errors("look at", path), Threads(_THREADS, "dlio-list") as threads:
+    with files.storage_errors("access", path), Threads(_THREADS, "dlio-list") as threads:
         top = _entry(around, name, os.stat(path))  # noqa: PTH116  a link that was named is followed
         found, folders = [top], [top.path] if top.kind == "folder" else []
         while folders:
@@ -218,7 +218,7 @@ def _entries(around: str, names: Sequence[str]) -> list[Entry]:
 def _entry(around: str, name: str, status: os.stat_result) -> Entry:
     """Returns the entry of a path with this status; raises UsageError for what cannot be copied, OSError."""
     path, mode = f"{around}/{name}", status.st_mode
-    with files.storage_errors("look at", path):
+    with files.storage_errors("access", path):
         target = os.readlink(path) if stat.S_ISLNK(mode) else ""  # noqa: PTH115  of text
         if mode & 0o070 and not stat.S_ISLNK(mode) and (mode >> 3 & ~mode & 0o007) and has_list(path):
             mode &= ~0o070  # with a list of rights these bits are not the group's
@@ -228,7 +228,7 @@ def _entry(around: str, name: str, status: os.stat_result) -> Entry:
         )
     except ValueError:
         kind = next((known for is_one, known in _KINDS if is_one(mode)), "of an unknown kind")
-        advice = "only files, folders and links are staged: remove it, or stage what lies next to it"
+        advice = "only files, folders and links are staged: remove it, or stage the others without it"
         raise UsageError(f"{path} is {kind}: {advice}") from None
 
 

@@ -211,7 +211,7 @@ def _answer(writer: int, user: int | None, work: Callable[[], Iterable[Any]]) ->
 
 
 def switch_to_job_user() -> None:
-    """Has root's process in a Prolog of SLURM become the job's user, who shall own all that it makes."""
+    """Makes root's process in a Prolog of SLURM the job's user, who will own all that it makes."""
     user = os.environ.get("SLURM_JOB_UID", "0")
     in_prolog = os.environ.get("SLURM_SCRIPT_CONTEXT") == "prolog_slurmd" and user.isdecimal()
     if os.geteuid() == 0 and in_prolog and int(user):
@@ -220,7 +220,7 @@ def switch_to_job_user() -> None:
 
 
 def _go_on_behind_pipes() -> None:
-    """Goes on in a child process, whose standard output and error are pipes to this one.
+    """Continues in a child process, whose standard output and error are pipes to this one.
 
     This process stays root's, passes on what the child says, and ends with its exit code. So the user gets no
     descriptor of root's log.
@@ -261,7 +261,7 @@ def _pass_on(targets: dict[int, int]) -> None:
 
 
 def switch_user(user: int, also_kept: Collection[str] = (), descriptors: Collection[int] = ()) -> None:
-    """Gives up root's rights for good, and with them its environment and open files, but for those named.
+    """Gives up root's rights permanently, and with them its environment and open files, except for those named.
 
     Args:
         user: the id of the user.

@@ -93,7 +93,7 @@ def clean(
 def _outcomes(
     dest: str | os.PathLike[str] | None, job: str, keep: bool, deadline: float
 ) -> Iterator[tuple[list[str], str]]:
-    """Yields the copies of a folder when they are found, and each again with what came of it; raises as `clean`."""
+    """Yields the copies of a folder when they are found, and each again with its outcome; raises as `clean`."""
     found: list[StagedFolder] = []
     problems: list[StorageError] = []
     cleaned = [] if keep else folders_to_clean(dest)

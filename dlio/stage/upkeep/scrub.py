@@ -81,7 +81,7 @@ def scrub(
     """Yields the findings in each complete copy of this user's; for root in each of any user's.
 
     Args:
-        dest: the folder given to `stage`; by default every folder that `clean` looks at.
+        dest: the folder given to `stage`; by default every folder that `clean` searches.
         mend: repair damaged files from the sources of the copies.
         max_rate: the limit for reading, in bytes per second; None for no limit.
         deadline: for root, the seconds that the copies of each other user may take beyond the time in which their bytes
@@ -175,7 +175,7 @@ def check_copy(
         DlioError: its manifest is damaged, and the source cannot be read.
         StorageError: it was removed, or another user's.
     """
-    with files.storage_errors("look at", folder.path):
+    with files.storage_errors("access", folder.path):
         owner, systems = folder.path.lstat().st_uid, dict([_system(folder.dest)])
     work = partial(_look, folder, mend, source, max_rate)
     [found] = as_owner(owner, lambda: [work()], _patience(systems, max_rate))
@@ -220,7 +220,7 @@ def _mended(folder: StagedFolder, manifest: Manifest, found: Scrubbed, source: s
 
 
 def step_back() -> None:
-    """Gives this process and its children the lowest priority for good, as far as the system allows."""
+    """Gives this process and its children the lowest priority permanently, as far as the system allows."""
     os.nice(_NICEST)
     number = _IOPRIO_SET.get(platform.machine())
     if number is not None:

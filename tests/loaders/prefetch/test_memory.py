@@ -124,3 +124,21 @@ def test_memory_for_reading_comes_one_behind_the_other() -> None:
     assert address(taken[3]) == address(taken[2]) + 3_000_000 == address(taken[1]) + 3_000_005
     taken = [array for array in taken if array.size]
     assert not any(np.shares_memory(a, b) for number, a in enumerate(taken) for b in taken[:number])
+
+
+def test_memory_of_large_values_is_reused_for_smaller_ones_within_a_bound() -> None:
+    memory = BatchMemory(limit=10)
+
+    def where(*sizes: int) -> list[int]:
+        taken = [np.asarray(Strip(memory).take(size)) for size in sizes]
+        assert [array.nbytes for array in taken] == list(sizes)
+        assert not any(np.shares_memory(a, b) for number, a in enumerate(taken) for b in taken[:number])
+        return [address(array) for array in taken]
+
+    first, second = where(12_000_000, 9_000_000)
+    assert where(8_500_000, 11_000_000) == [second, first]
+    assert where(7_000_000)[0] == second  # the smallest that fits
+    assert where(5_000_000)[0] not in (first, second)  # none is up to half as large again: it replaces one
+    assert sorted(piece.num_bytes for piece in memory._kept) == [5_000_000, 9_000_000]
+    where(60_000_000, 20_000_000, 20_000_000, 20_000_000, 20_000_000)
+    assert sorted(piece.num_bytes for piece in memory._kept) == [20_000_000] * 3  # all that fit into 15 of 4 MiB

@@ -13,16 +13,20 @@ from pathlib import Path
 import pytest
 
 from dlio.dataset.manifest import File
-from dlio.io import files
+from dlio.io import files, world
 from dlio.stage.copies.access import Access
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import FILES, LiveFolder
 from dlio.stage.engine import fill as filling
 from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.store import Store
+from dlio.stage.engine.waiters import Work
 from dlio.stage.protocol.wire import Origin
 from tests.helpers.live import eventually
 from tests.helpers.staging import MiB
+from tests.helpers.worlds import InWorld, in_world
+
+__all__ = ["in_world"]
 
 _URGENT, _AHEAD = 0, 1
 _BEFORE = 8  # pieces that loaders get while what is asked ahead is not overdue
@@ -38,6 +42,33 @@ def _store(folder: Path, listed: list[File], report: Callable[[int], None] | Non
     live.make()
     kept = set(range(len(listed)))
     return Store(live, listed, kept, kept, lambda file: Access(0o644), report=report)
+
+
+def test_one_thread_looks_for_work_and_another_goes_on_when_it_has_found_some(in_world: InWorld) -> None:
+    def check() -> None:
+        work, due, all_taken = Work(), [0.1, 0.2, 0.3], world.event()
+        began, looks = world.monotonic(), 0
+
+        def serve() -> None:
+            nonlocal looks
+            with work:
+                while due and world.monotonic() < began + due[0]:
+                    looks += 1
+                    work.wait(0.01)
+                if due:
+                    due.pop(0)
+                    work.hand_over()
+                if not due:
+                    all_taken.set()
+                    work.notify_all()
+            assert all_taken.wait(20)  # busy with what was found
+
+        threads = [world.start(serve, f"serve{each}") for each in range(12)]
+        for thread in threads:
+            thread.join()
+        assert looks < 3 * (world.monotonic() - began) / 0.01 + len(threads)
+
+    in_world(check)
 
 
 def test_files_left_for_later_are_not_begun_until_then(tmp_path: Path) -> None:

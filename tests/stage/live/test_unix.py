@@ -157,7 +157,7 @@ def test_a_socket_elsewhere_is_in_no_folder_that_others_can_write(
     refusing.append(live.path)
     (own := tmp_path / "tmp" / f"dlio-u{os.geteuid()}").mkdir()
     own.chmod(0o777)
-    with pytest.raises(StorageError, match="or open to others' changes"):
+    with pytest.raises(StorageError, match="or others can change it"):
         UnixListener(live)
 
 

@@ -156,6 +156,9 @@ def test_what_another_node_has_replaced_is_seen_late(tmp_path):
     seen = dict[str, bytes | None]()
 
     def look(name: str) -> None:
+        folder = os.open(disk.root, os.O_RDONLY)
+        assert ("file" in files.names(folder)) == (name != "1 at first")
+        os.close(folder)
         try:
             descriptor = files.open(disk.root / "file", os.O_RDONLY)
         except FileNotFoundError:

@@ -47,6 +47,23 @@ def test_a_process_id_is_used_again() -> None:
     assert killed.rpartition(".")[0] in {name.rpartition(".")[0] for name in names}
 
 
+def test_what_shows_little_by_itself_comes_to_all_nodes_with_what_shows_it() -> None:
+    size = scenario.sized(1, 5, 8)
+    found = [faults.drawn(seed, size, ["power", "disk-eio-sync"]) for seed in range(200)]
+    nodes = [{fault.node for fault in each if fault.kind == "disk-eio-sync"} for each in found]
+    assert sum(each == set(range(5)) for each in nodes) > 10
+
+
+def test_the_processes_of_a_second_step_do_the_same() -> None:
+    trace = _run(_seed("stage", "broadcast"), Fault(0, "twice", 1, 2, 1, S)).trace
+    assert sum(" finished " in each for each in trace) == 2 * _SIZE.nodes
+
+
+def test_what_a_loader_doubts_is_read_from_the_source_again() -> None:
+    trace = _run(_seed("load", "replicate"), Fault(0, "doubt", 1, 2, 1000, S), Fault(0, "think", 1, 2, 1, S)).trace
+    assert [each for each in trace if "from the source shard-00000.bin" in each]
+
+
 def test_few_kinds_of_faults_come_in_many_schedules() -> None:
     size = scenario.small(1)
     counts = [len({fault.kind for fault in faults.drawn(seed, size, faults.kinds())}) for seed in range(500)]

@@ -12,10 +12,14 @@ from unittest import mock
 import pytest
 
 from dlio.dataset.manifest import NAME
+from dlio.locking import claim
+from dlio.locking.claim_file import Claim
 from dlio.stage.copies.base_folder import CACHE, CONTROL, LEASES
 from dlio.stage.copies.folder import LIVE
 from dlio.stage.copies.live_folder import FILES
 from dlio.stage.engine.fetch import Fetching
+from dlio.stage.engine.fill import Fill
+from dlio.stage.engine.relay import Relay
 from dlio.stage.protocol import tcp
 from tools.simulate.clock import Clock
 from tools.simulate.data_set import DataSet
@@ -24,7 +28,7 @@ from tools.simulate.process import Process
 from tools.simulate.scheduler import S, Scheduler
 from tools.simulate.source import Source
 from tools.simulate.storage import Storage
-from tools.simulate.watching import MOST_BUFFERS, Watching
+from tools.simulate.watching import Watching, most_buffers
 
 
 class Scene:
@@ -285,6 +289,37 @@ def test_a_thread_that_ends_by_an_exception_is_noticed(scene):
     assert scene.broken == ["no-crash"]
 
 
+@pytest.mark.parametrize("lives", [True, False])
+def test_who_takes_the_claim_of_a_living_process_is_noticed(scene, lives):
+    owner = mock.Mock(is_alive=lambda: lives)
+    taken = Claim(2, owner, "b"), Claim(1, owner, "a")
+    with mock.patch.object(claim, "_wait_for_claim", lambda *_: taken), scene.watching.at_work():
+        scene.do(lambda: claim._wait_for_claim(None, None, True))
+    assert scene.broken == (["one-at-work"] if lives else [])
+
+
+@pytest.mark.parametrize("name", ["dlio-fill", "dlio-pass"])
+def test_who_asks_others_for_what_was_wrong_is_noticed(scene, name):
+    process = scene.process()
+
+    def fetch(only: bool) -> None:
+        scene.scheduler.spawn(process, lambda: Fetching.fetch(None, 3, 0, memoryview(b""), only), name)
+        scene.scheduler.run()
+
+    with (
+        mock.patch.object(Fetching, "fetch", lambda *_: None),
+        mock.patch.object(Fill, "_cleared", lambda *_: True),
+        mock.patch.object(Relay, "distrust", lambda *_: None),
+        scene.watching.at_work(),
+    ):
+        fetch(only=False)
+        scene.do(lambda: (Fill._cleared if name == "dlio-fill" else Relay.distrust)(None, 3), process)
+        fetch(only=True)
+        assert not scene.broken
+        fetch(only=False)
+    assert scene.broken == ["from-source"]
+
+
 def test_memory_is_counted(scene):
     from dlio.stage.engine.writing import Buffers
 
@@ -295,9 +330,9 @@ def test_memory_is_counted(scene):
             buffers.give_back(each)
 
     with scene.watching.at_work():
-        scene.do(lambda: take(MOST_BUFFERS))
+        scene.do(lambda: take(most_buffers()))
         assert not scene.broken
-        scene.do(lambda: take(MOST_BUFFERS + 1))
+        scene.do(lambda: take(most_buffers() + 1))
     assert scene.broken == ["memory"]
 
 

@@ -15,11 +15,12 @@ from tools.simulate import faults, forked, scenario
 from tools.simulate.report import shortened
 
 ROOT = Path(__file__).parents[3]
-_SCHEDULES = 4  # of each of the groups below, in `make test`
+_SCHEDULES = 10  # of each of the groups below, in `make test`
 
 
 def _outcome(seed: int, on: list[str], nodes: int = 5) -> scenario.Outcome:
-    size = scenario.sized(seed, nodes, 8)
+    """Returns what came of a schedule; nine of ten are small."""
+    size = scenario.small(seed) if seed % 10 else scenario.sized(seed, nodes, 8)
     return forked.run(seed, size, faults.drawn(seed, size, on))
 
 
@@ -39,7 +40,7 @@ def test_no_promise_breaks_with_faults(group: int) -> None:
 
 
 def test_no_promise_breaks_on_16_nodes() -> None:
-    outcome = _outcome(7, faults.kinds(), nodes=16)
+    outcome = _outcome(70, faults.kinds(), nodes=16)
     assert not outcome.broken
 
 

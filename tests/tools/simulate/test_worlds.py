@@ -361,6 +361,9 @@ def test_time_goes_on(in_world: InWorld, tmp_path: Path) -> None:
         world.sleep(0.02)
         world.touch(tmp_path / "file")
         touched = world.changed((tmp_path / "file").stat())
+        folder = world.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+        assert "file" in world.names(folder)
+        os.close(folder)
         assert made < touched
         assert abs(world.wall() - touched) < 60
         (tmp_path / "file").unlink()
