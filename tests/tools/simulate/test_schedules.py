@@ -44,16 +44,6 @@ def test_no_promise_breaks_on_16_nodes() -> None:
     assert not outcome.broken
 
 
-def test_a_lost_node_that_nobody_has_asked_for_long_has_one_substitute() -> None:
-    """Two nodes are lost; the next one has not asked the first of them for a minute, and counted it as living."""
-    seed, size = 7060803, scenario.sized(7060803, 5, 8)
-    drawn = faults.drawn(seed, size, faults.kinds())
-    outcome = forked.run(seed, size, [drawn[0], drawn[4]])
-    assert not outcome.broken
-    assert [drawn[0].kind, drawn[4].kind] == ["gone", "gone"]
-    assert outcome.source == 1.0
-
-
 def test_a_seed_is_the_same_in_every_process() -> None:
     def digest(hashes: str, seed: str) -> str:
         command = [sys.executable, "-m", "tools.simulate", "--seed", seed, "--faults", "all"]
