@@ -48,7 +48,7 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
 
 
 @contextmanager
-def _held_back() -> Iterator[None]:
+def _deferred_signals() -> Iterator[None]:
     """Handles signals after its body: Python drops what a handler raises in a fork, and half a start leaves threads.
 
     To block them in this thread is not enough, since the system may give a signal to another thread.
@@ -76,7 +76,7 @@ class _Processes(ProcessPoolExecutor):
         """Submits a task."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         try:
-            with _held_back(), limits.starting("a worker process"):
+            with _deferred_signals(), limits.starting("a worker process"):
                 return super().submit(*args, **kwargs)
         except MissingError:
             self.kill()

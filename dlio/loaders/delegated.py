@@ -12,7 +12,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def of_loader(method: Callable[Concatenate[Loader[Any], P], R]) -> Callable[Concatenate[Any, P], R]:
+def forwarded(method: Callable[Concatenate[Loader[Any], P], R]) -> Callable[Concatenate[Any, P], R]:
     """Returns a method of `Loader` as that of a class whose objects have a `_loader`."""
 
     @wraps(method)

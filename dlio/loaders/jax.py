@@ -37,7 +37,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from dlio.loaders.batches import paired
 from dlio.loaders.dataset import VALID, Batch, PackedSamples
-from dlio.loaders.delegated import of_loader
+from dlio.loaders.delegated import forwarded
 from dlio.loaders.loader import Loader
 from dlio.loaders.mixture import Data
 from dlio.loaders.options import Keywords, check_number, takes_options
@@ -116,12 +116,12 @@ class DataLoader:
         """The epoch of the running iteration, else the next."""
         return self._loader.epoch
 
-    set_epoch = of_loader(Loader.set_epoch)
-    state_dict = of_loader(Loader.state_dict)
-    load_state_dict = of_loader(Loader.load_state_dict)
-    stats = of_loader(Loader.stats)
-    verdict = of_loader(Loader.verdict)
-    close = of_loader(Loader.close)
+    set_epoch = forwarded(Loader.set_epoch)
+    state_dict = forwarded(Loader.state_dict)
+    load_state_dict = forwarded(Loader.load_state_dict)
+    stats = forwarded(Loader.stats)
+    verdict = forwarded(Loader.verdict)
+    close = forwarded(Loader.close)
 
 
 def _over_all_devices() -> Sharding:

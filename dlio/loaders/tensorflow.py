@@ -44,7 +44,7 @@ import numpy as np
 from dlio.dataset.schema import Field
 from dlio.loaders.batches import paired, with_bytes
 from dlio.loaders.dataset import VALID, Batch, PackedSamples
-from dlio.loaders.delegated import of_loader
+from dlio.loaders.delegated import forwarded
 from dlio.loaders.loader import Loader
 from dlio.loaders.mixture import Data
 from dlio.loaders.options import Keywords, takes_options
@@ -79,9 +79,9 @@ class PackedBatches(tf.data.Dataset):  # type: ignore[misc]
         """
         return self._loader.state_after(epoch, steps)
 
-    stats = of_loader(Loader.stats)
-    verdict = of_loader(Loader.verdict)
-    close = of_loader(Loader.close)
+    stats = forwarded(Loader.stats)
+    verdict = forwarded(Loader.verdict)
+    close = forwarded(Loader.close)
 
 
 @takes_options()

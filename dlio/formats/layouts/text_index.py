@@ -18,7 +18,7 @@ from dlio.errors import CorruptRecordError, StorageError
 from dlio.io.random_access import Numbers, read_whole
 
 HIDDEN = ".dlio-index"
-_is_anew = ContextVar("_is_anew", default=False)
+_ignores_hidden = ContextVar("_ignores_hidden", default=False)
 
 
 def index_paths(records: Path) -> tuple[Path, Path]:
@@ -27,18 +27,18 @@ def index_paths(records: Path) -> tuple[Path, Path]:
     The number of `train.tfrecord-00000-of-00008` does not count as a suffix.
     """
     name = f"{records.name}.idx"
-    beside = records.with_name(name) if "-of-" in records.suffix else records.with_suffix(".idx")
-    return beside, records.parent / HIDDEN / name
+    visible = records.with_name(name) if "-of-" in records.suffix else records.with_suffix(".idx")
+    return visible, records.parent / HIDDEN / name
 
 
 @contextmanager
-def anew() -> Iterator[None]:
-    """What reads shards here takes no index that `dlio index` wrote: the shards may have changed since."""
-    token = _is_anew.set(True)
+def without_hidden_indexes() -> Iterator[None]:
+    """Readers in this context ignore indexes that `dlio index` wrote: the shards may have changed since."""
+    token = _ignores_hidden.set(True)
     try:
         yield
     finally:
-        _is_anew.reset(token)
+        _ignores_hidden.reset(token)
 
 
 def read_text(records: Path, is_usable: Callable[[bytes], bool] = lambda text: True) -> tuple[Path, bytes] | None:
@@ -47,7 +47,7 @@ def read_text(records: Path, is_usable: Callable[[bytes], bool] = lambda text: T
     Raises:
         StorageError: it cannot be read.
     """
-    for path in index_paths(records)[: 1 if _is_anew.get() else 2]:
+    for path in index_paths(records)[: 1 if _ignores_hidden.get() else 2]:
         try:
             text = read_whole(path)
         except StorageError as error:

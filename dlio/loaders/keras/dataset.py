@@ -14,7 +14,7 @@ import keras
 from dlio.errors import UsageError
 from dlio.loaders.batches import paired, with_bytes
 from dlio.loaders.dataset import VALID, Batch
-from dlio.loaders.delegated import of_loader
+from dlio.loaders.delegated import forwarded
 from dlio.loaders.loader import Loader
 from dlio.loaders.mixture import Data
 from dlio.loaders.options import Keywords, takes_options
@@ -155,7 +155,7 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         if asked.get("steps_per_epoch") not in (None, len(self)):
             steps = f"fit(steps_per_epoch={asked['steps_per_epoch']}), but an epoch of this data set has {len(self)}"
             raise UsageError(f"{steps} batches: give steps_per_epoch to PackedPyDataset, and none to fit")
-        _tell_length(asked.get("epoch_iterator"), len(self))
+        _set_length(asked.get("epoch_iterator"), len(self))
 
     def on_epoch_end(self) -> None:
         """Moves to the next epoch, unless Keras has only taken the first batches to build the model, or evaluates."""
@@ -214,9 +214,9 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
             self._epoch, self._begun = divmod(done, self._steps)
         self._first = self._epoch
 
-    stats = of_loader(Loader.stats)
-    verdict = of_loader(Loader.verdict)
-    close = of_loader(Loader.close)  # it can be used again
+    stats = forwarded(Loader.stats)
+    verdict = forwarded(Loader.verdict)
+    close = forwarded(Loader.close)  # it can be used again
 
 
 def _converted(loader: Loader[Batch], batch: Batch) -> Any:
@@ -226,7 +226,7 @@ def _converted(loader: Loader[Batch], batch: Batch) -> Any:
     return paired(with_bytes(batch), loader.source.samples.schema)
 
 
-def _tell_length(iterator: Any, length: int) -> None:
+def _set_length(iterator: Any, length: int) -> None:
     """Tells Keras how many batches the epoch has that begins; it asks only once, before the first one.
 
     Raises:

@@ -47,7 +47,7 @@ def on_device(batches: Generator[Any, None, None], device: torch.device) -> Gene
 
 def _copies(batches: Iterator[Any], device: torch.device) -> Generator[tuple[Any, torch.cuda.Event], None, None]:
     """Yields batches that are being copied to a GPU, each with the event of its arrival."""
-    beside = _stream_beside(device)
+    beside = _copy_stream(device)
     for batch in batches:
         with torch.cuda.stream(beside):
             held = pinned(batch)  # type: ignore[no-untyped-call]
@@ -58,7 +58,7 @@ def _copies(batches: Iterator[Any], device: torch.device) -> Generator[tuple[Any
 
 
 @cache
-def _stream_beside(device: torch.device) -> torch.cuda.Stream:
+def _copy_stream(device: torch.device) -> torch.cuda.Stream:
     """Returns the stream of a device's copies, one for all loaders: memory that is freed belongs to its stream."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 

@@ -17,7 +17,7 @@ from dlio.images import Transforms
 from dlio.loaders.batch_sources import ArrayBatches
 from dlio.loaders.batches import paired
 from dlio.loaders.dataset import Batch
-from dlio.loaders.delegated import of_loader
+from dlio.loaders.delegated import forwarded
 from dlio.loaders.loader import Loader
 from dlio.loaders.mixture import Data
 from dlio.loaders.options import MostKeywords, options_of, takes_options
@@ -30,7 +30,7 @@ from dlio.loaders.torch.given import check_makes_batches, samples_of
 from dlio.loaders.torch.items import ItemBatches, Items
 from dlio.loaders.torch.processes import Collated, ProcessBatches, is_for_processes
 from dlio.loaders.torch.sampler import RankBatches, RankSampler
-from dlio.loaders.torch.trainers import for_accelerate, is_batch_in_hand, rank_of_process
+from dlio.loaders.torch.trainers import for_accelerate, is_saved_within_step, rank_of_process
 
 
 class DataLoader(torch.utils.data.DataLoader[Any]):
@@ -247,7 +247,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         """The epoch of the running iteration, else the next: `for epoch in range(loader.epoch, 90)`."""
         return self._loader.epoch
 
-    set_epoch = of_loader(Loader.set_epoch)
+    set_epoch = forwarded(Loader.set_epoch)
 
     def state_dict(self) -> dict[str, int | str]:
         """Returns the state of the run: five scalars, the same on every rank, for any number of ranks.
@@ -258,7 +258,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             UsageError: the order is not dlio's.
         """
         self._require_own_order()
-        return self._loader.state_before() if is_batch_in_hand() else self._loader.state_dict()
+        return self._loader.state_before() if is_saved_within_step() else self._loader.state_dict()
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
         """Makes the next iteration resume where `state_dict` was taken, with any number of ranks and any batch size.
@@ -273,8 +273,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         if not self._own_order:
             raise UsageError("a loader with your own sampler has no state: leave sampler and batch_sampler out")
 
-    stats = of_loader(Loader.stats)
-    verdict = of_loader(Loader.verdict)
+    stats = forwarded(Loader.stats)
+    verdict = forwarded(Loader.verdict)
 
     def close(self) -> None:
         """Ends running iterations and closes all files; the loader can be used again."""

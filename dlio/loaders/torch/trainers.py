@@ -59,7 +59,7 @@ def for_accelerate(
 _FIT_LOOPS = ("lightning.pytorch.loops.fit_loop", "pytorch_lightning.loops.fit_loop")
 
 
-def is_batch_in_hand() -> bool:
+def is_saved_within_step() -> bool:
     """Returns whether Lightning saves a checkpoint in the middle of a step, whose batch it will take again.
 
     It counts a batch behind its step, and asks a loader for its state without saying how far it is. A state that

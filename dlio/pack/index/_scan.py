@@ -16,7 +16,7 @@ from dlio.dataset.sample_table import SampleTableBuilder
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError
 from dlio.formats import IndexedReader, Reader
-from dlio.formats.layouts.text_index import anew, index_paths
+from dlio.formats.layouts.text_index import index_paths, without_hidden_indexes
 from dlio.io import files
 from dlio.pack.index._find import FoundShard
 from dlio.pack.index._layout import load
@@ -63,7 +63,7 @@ def scan_shard(task: ScanTask) -> Shard:
     """
     opened = formats.load(task.format).Reader
     with (
-        anew(),
+        without_hidden_indexes(),
         closing(opened(task.records, task.schema)) as reader,
         closing(_PrefetchingDigest(task.records)) as digest,
     ):

@@ -165,7 +165,7 @@ def _damaged_files(check: ShardCheck, shard: Shard, done: Counts) -> tuple[list[
     damaged, readable = [], True
     own = files_here(check.header, shard)
     for file, error in zip(own, side_by_side(partial(_problem, check.header, seen), own), strict=True):
-        if error is not None and _says_nothing(error):
+        if error is not None and _is_inconclusive(error):
             raise error
         if error is not None:
             path = str(check.header.root / file.name)
@@ -180,7 +180,7 @@ def _note(done: Counts, shard: Shard, share: float) -> None:
     done[:] = share * shard.num_samples, share * shard.num_bytes
 
 
-def _says_nothing(error: DlioError) -> bool:
+def _is_inconclusive(error: DlioError) -> bool:
     """Returns whether nothing is known of the file: this user may not read it, or this process has reached a limit."""
     return isinstance(error, MissingError) or (isinstance(error, StorageError) and error.errno in _NOT_OF_THE_FILE)
 
@@ -207,7 +207,7 @@ def _damaged_records(check: ShardCheck, shard: Shard, done: Counts) -> Iterator[
         yield Damage(shard.name, error.path, error.problem, error.record, "", error.offset)
         return
     except DlioError as error:
-        if _says_nothing(error):
+        if _is_inconclusive(error):
             raise
         yield Damage(shard.name, str(check.header.root / shard.files[0].name), error.text)
         return
@@ -230,7 +230,7 @@ def _damage(reader: ShardReader | PartReader, index: int, decode: bool) -> Itera
         if decode:
             _decode(sample)
     except DlioError as error:
-        if _says_nothing(error):
+        if _is_inconclusive(error):
             raise
         if (
             isinstance(error, CorruptRecordError)

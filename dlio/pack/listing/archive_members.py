@@ -21,7 +21,7 @@ from dlio.formats.layouts.squashfs.records import HiddenFiles
 from dlio.io import limits
 from dlio.io.random_access import RandomAccessFile
 from dlio.pack.listing.base import Refused
-from dlio.pack.listing.keys import odd, printable
+from dlio.pack.listing.keys import key_problem, printable
 
 log = logging.getLogger(__name__)
 STORED = zipfile.ZIP_STORED
@@ -94,7 +94,7 @@ def members_of(path: Path, refused: Refused) -> Iterator[ArchiveMember]:
             raise SourceError(f"{path} is not a regular file: give an archive that is one")
         for member in _members(path, refused):
             parts = PurePosixPath(member.name).parts
-            if problem := odd(member.name):
+            if problem := key_problem(member.name):
                 refused.append((printable(member.name), f"{path}: {problem}"))
             elif ".." in parts or member.name.startswith("/") or not parts:
                 problem = f"the name {member.name!r} points outside the archive: create the archive again"

@@ -17,7 +17,7 @@ from dlio.formats.payloads.arrow import ArrowColumn, convert, readable_columns, 
 from dlio.pack import pace
 from dlio.pack.listing.base import Listing, Numbers
 from dlio.pack.listing.image_files import file_state
-from dlio.pack.listing.keys import Keys, odd
+from dlio.pack.listing.keys import Keys, key_problem
 
 if TYPE_CHECKING:
     import pyarrow
@@ -117,7 +117,7 @@ def _keys(file: Path, table: Table, taken: Columns, count: int) -> Keys:
     image = next((column for column in taken.values() if column.is_media), None)
     arrays = table.names(image) if image else iter(())
     names = (name for array in arrays for name in array.to_pylist()) if image else repeat(None, count)
-    told = (name if name and odd(name) is None else _numbered(file.name, row) for row, name in enumerate(names))
+    told = (name if name and key_problem(name) is None else _numbered(file.name, row) for row, name in enumerate(names))
     with reading(file):
         keys = Keys.of(told)
     if len(keys) != count:

@@ -20,7 +20,7 @@ from dlio.pack import pace
 from dlio.pack.listing.base import Listing, Refused, rows
 from dlio.pack.listing.classes import check_no_splits
 from dlio.pack.listing.image_tree import EXTENSIONS, without_images
-from dlio.pack.listing.keys import Keys, odd, printable
+from dlio.pack.listing.keys import Keys, key_problem, printable
 from dlio.pack.listing.large import HEAD_BYTES, LARGE_BYTES, check_large
 from dlio.pack.prefetch import Depth, idle_clock, prefetching, side_by_side
 from dlio.urls import shown
@@ -84,7 +84,7 @@ class ImageObjects:
         return folders, list(listed)
 
     def _is_key(self, name: str, refused: Refused) -> bool:
-        if reason := odd(name):
+        if reason := key_problem(name):
             refused.append((printable(name), f"{self.path}: {reason}"))
         return not reason
 

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 BLOCK = 1 << 16  # the number of keys that are Python objects at a time
 
 
-def odd(name: str) -> str | None:
+def key_problem(name: str) -> str | None:
     """Returns why a name is not a key; None for a key."""
     if not name:
         return "an empty path: give every sample a path"
@@ -46,9 +46,9 @@ def _encoded(names: list[str], before: int) -> list[bytes]:
     try:
         encoded = [name.encode() for name in names]
     except UnicodeEncodeError as error:
-        raise SourceError(odd(error.object)) from None
+        raise SourceError(key_problem(error.object)) from None
     if b"" in encoded or b"\0" in b"".join(encoded):
-        number, problem = next((number, problem) for number, name in enumerate(names) if (problem := odd(name)))
+        number, problem = next((number, problem) for number, name in enumerate(names) if (problem := key_problem(name)))
         raise SourceError(f"entry {before + number}: {problem}")
     return encoded
 

@@ -80,7 +80,7 @@ class LabelColumn:
 
         Refuses labels that are not numbers, and numbers beyond the type.
         """
-        self._refuse_words()
+        self._refuse_names()
         if not all(_WHOLE.fullmatch(text) for _, text in self._rows()):
             return self.floats()
         values = np.zeros(len(self.texts), dtype="int64")
@@ -97,7 +97,7 @@ class LabelColumn:
 
         Refuses labels that are not numbers, numbers beyond float32, and whole numbers that float32 does not represent.
         """
-        self._refuse_words()
+        self._refuse_names()
         values = np.zeros(len(self.texts))
         for row, text in self._rows():
             values[row] = float(text)
@@ -190,7 +190,7 @@ class LabelColumn:
         """Yields number and text of the rows that are not refused yet."""
         return ((row, text) for row, text in enumerate(self.texts) if row not in self.refused)
 
-    def _refuse_words(self) -> None:
+    def _refuse_names(self) -> None:
         for row, text in self._rows():
             if not is_number_text(text):
                 self._refuse(row, "is not a number")

@@ -16,7 +16,7 @@ from dlio.errors import SourceError
 from dlio.io.files import storage_errors
 from dlio.io.remote_files import fetch_file
 from dlio.pack.listing.base import Refused
-from dlio.pack.listing.keys import Keys, odd, printable
+from dlio.pack.listing.keys import Keys, key_problem, printable
 from dlio.pack.listing.labels import LabelColumn
 from dlio.urls import is_url, shown
 
@@ -71,7 +71,7 @@ class Listed(Generic[Label]):
 
     def refuse_names(self) -> None:
         """Refuses entries whose names are not keys, or repeat an earlier name."""
-        odd_names = ((row, odd(name)) for row, name in enumerate(self.names))
+        odd_names = ((row, key_problem(name)) for row, name in enumerate(self.names))
         self.refuse({row: f"{self.path}, line {self.lines[row]}: {why}" for row, why in odd_names if why})
         if repeated := Keys.of(self.names).repeated():
             first_lines = dict(zip(reversed(self.names), reversed(self.lines), strict=True))

@@ -19,7 +19,7 @@ import numpy as np
 from dlio import native
 from dlio.dataset.schema import Array, Field, Sample, Schema
 from dlio.errors import SchemaError, UsageError
-from dlio.pack.listing.keys import odd
+from dlio.pack.listing.keys import key_problem
 from dlio.pack.recode import KEEP
 
 KEY = "__key__"  # of a sample, as WebDataset's writer takes it
@@ -87,7 +87,7 @@ def key_of(given: object, key: str | None, default: str) -> str:
     """Returns the key of a sample; raises SchemaError for one that is not text, or not legal."""
     own = given.key if isinstance(given, Sample) else given.get(KEY) if isinstance(given, Mapping) else None
     found = next((each for each in (key, own) if each is not None), default)
-    problem = f"the key {found!r} is not text" if not isinstance(found, str) else odd(found)
+    problem = f"the key {found!r} is not text" if not isinstance(found, str) else key_problem(found)
     if problem:
         raise SchemaError(problem)
     return str(found)

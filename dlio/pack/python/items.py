@@ -18,7 +18,7 @@ import xxhash
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import SchemaError, SourceError, StorageError, UsageError
 from dlio.pack.listing.base import Column, Listing
-from dlio.pack.listing.keys import Keys, odd
+from dlio.pack.listing.keys import Keys, key_problem
 from dlio.pack.python.fields import Given, kinds
 
 Function = Callable[[Any], object]
@@ -115,7 +115,7 @@ class _ItemReader:
 def _names(items: Sequence[Any]) -> list[str]:
     """Returns the items themselves, if they are different texts or paths that can be keys; else their numbers."""
     names = [str(item) for item in items if isinstance(item, str | PurePath)]
-    if len(set(names)) == len(items) and not any(map(odd, names)):
+    if len(set(names)) == len(items) and not any(map(key_problem, names)):
         return names
     return [f"{number:06d}" for number in range(len(items))]
 

@@ -57,7 +57,7 @@ def index_files(
     given: Any = source
     found: Source = given if hasattr(given, "listing") else open_source(given)
     folder = _folder_of(found)
-    root = Path(out or _beside(found, folder)).absolute()
+    root = Path(out or _default_out(found, folder)).absolute()
     if root.resolve() in (real := folder.resolve(), *real.parents) or real in root.resolve().parents:
         raise UsageError(f"{root} is, lies in, or holds the folder of the files {folder}: give another --out")
     check_ground(root, CLAIMS)
@@ -98,7 +98,7 @@ def _folder_of(source: Source) -> Path:
     return Path(folder).absolute()
 
 
-def _beside(source: Source, folder: Path) -> Path:
+def _default_out(source: Source, folder: Path) -> Path:
     path = Path(str(source.path)).absolute()
     if path.is_dir():
         return path.with_name(f"{path.name}-index")

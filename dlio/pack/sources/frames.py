@@ -24,7 +24,7 @@ from dlio.errors import SourceError, UsageError
 from dlio.pack.listing.base import Listing, Refused
 from dlio.pack.listing.image_files import file_states, read_file, version_of
 from dlio.pack.listing.image_tree import folders_in, images_in, walk_each
-from dlio.pack.listing.keys import Keys, odd, printable
+from dlio.pack.listing.keys import Keys, key_problem, printable
 from dlio.pack.prefetch import prefetching
 
 
@@ -128,4 +128,4 @@ def _problem(sequence: str, names: list[str], span: int) -> str | None:
     """Returns why no clip can be taken from a sequence of frames; None if a clip can."""
     if len(names) < span:
         return f"it has {len(names)} frames, a clip spans {span}: remove it, or ask for shorter clips"
-    return next((problem for name in names if (problem := odd(f"{sequence}/{name}"))), None)
+    return next((problem for name in names if (problem := key_problem(f"{sequence}/{name}"))), None)

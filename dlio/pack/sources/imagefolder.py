@@ -18,7 +18,7 @@ from dlio.pack.listing.classes import check_no_splits, pinned
 from dlio.pack.listing.image_files import file_sizes, file_states, image_file_reader
 from dlio.pack.listing.image_objects import ImageObjects
 from dlio.pack.listing.image_tree import LeftOut, folders_in, is_folder, look, walk_each, without_images
-from dlio.pack.listing.keys import Keys, odd, printable
+from dlio.pack.listing.keys import Keys, key_problem, printable
 from dlio.urls import is_url
 
 
@@ -134,7 +134,7 @@ class ImageFolder:
         try:
             "".join(paths).encode()
         except UnicodeEncodeError:
-            reasons = [(path, odd(path)) for path in paths]
+            reasons = [(path, key_problem(path)) for path in paths]
             refused += [(printable(path), f"{self.path}: {reason}") for path, reason in reasons if reason]
             return [path for path, reason in reasons if not reason]
         return paths
