@@ -27,7 +27,7 @@ from dlio.stage.copies.locations import folders_to_clean, folders_with_copies
 from dlio.stage.copies.node_cache import copies
 from dlio.stage.job import Listeners, Options
 from dlio.stage.meeting import mpi
-from dlio.stage.meeting.meeting import Peer
+from dlio.stage.meeting.peer import Peer
 from dlio.stage.run import StageSummary, run
 from dlio.stage.transfer.tree import anything
 from dlio.stage.upkeep.as_owner import switch_to_job_user

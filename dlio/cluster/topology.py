@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from dlio.cluster.launchers import LAUNCHERS, Launcher, expanded
 from dlio.errors import LauncherError
@@ -61,6 +61,19 @@ class Topology:
     def single(cls) -> Topology:
         """Returns the topology of a process that no launcher started."""
         return cls(0, 1, 0, 1, 0, 1, "single")
+
+    def numbered(self, machines: Sequence[str]) -> Topology:
+        """Returns the topology with its nodes numbered as the machines of the processes, by rank, first appear.
+
+        Args:
+            machines: the name of each process's machine; "" of one that does not count.
+        """
+        mine, names = machines[self.rank], list(dict.fromkeys(filter(None, machines)))
+        local = [rank for rank, name in enumerate(machines) if name == mine]
+        return replace(
+            self, local_rank=local.index(self.rank), local_world_size=len(local), node_rank=names.index(mine),
+            num_nodes=len(names),
+        )  # fmt: skip
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Topology:

@@ -15,7 +15,7 @@ from dlio.stage.copies.access import Access
 from dlio.stage.transfer.source import StagingSource
 
 if TYPE_CHECKING:
-    from dlio.stage.meeting.meeting import Peer
+    from dlio.stage.meeting.peer import Peer
 
 _HEAD_START_SECONDS = 2.0
 _FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 0.01, 0.1

@@ -40,7 +40,7 @@ def meet_in(folder: Path, patch: pytest.MonkeyPatch) -> None:
 
 def met(content: str, node: int, count: int) -> Meeting:
     """Returns a node's part of a meeting in the folder of this job."""
-    return Meeting(MeetingFolder(meeting_folder(content), node, count), node, count)
+    return Meeting(MeetingFolder(meeting_folder(content), node, count), node, count, content)
 
 
 def eventually(holds: Callable[[], bool], seconds: float = WAIT_SECONDS) -> None:

@@ -32,7 +32,7 @@ from dlio.errors import DlioError
 from dlio.stage.engine import together
 from dlio.stage.job import Listeners
 from dlio.stage.meeting import meeting, mpi
-from dlio.stage.meeting.meeting import Peer
+from dlio.stage.meeting.peer import Peer
 from dlio.stage.run import run
 
 dataset, dest, log, *fault = sys.argv[1:]

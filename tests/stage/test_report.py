@@ -18,7 +18,7 @@ from dlio.cli.progress import Progress
 from dlio.cli.stage import _Shown
 from dlio.dataset.manifest import Manifest
 from dlio.locking.owner import Owner
-from dlio.stage.meeting.meeting import Peer
+from dlio.stage.meeting.peer import Peer
 from tests.helpers.forked import Forked
 from tests.helpers.staging import node
 

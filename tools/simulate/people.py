@@ -12,6 +12,7 @@ from dlio.dataset.manifest import File
 from dlio.errors import CorruptRecordError, LauncherError, StorageError
 from dlio.io import arrivals, world
 from dlio.io.random_access import RandomAccessFile
+from dlio.locking.owner import Owner
 from dlio.stage.client.filling import LiveFilling, find_filling
 from dlio.stage.client.start import ensure_agent
 from dlio.stage.copies import lease
@@ -19,8 +20,9 @@ from dlio.stage.copies.node_cache import copies
 from dlio.stage.engine.complete import complete
 from dlio.stage.job import NO_OPTIONS, Job
 from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
-from dlio.stage.meeting.introduced import Introduced
-from dlio.stage.meeting.meeting import Meeting, Place
+from dlio.stage.meeting.meeting import Meeting
+from dlio.stage.meeting.peer import Peer
+from dlio.stage.meeting.place import Introduced, Place
 from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener
 from dlio.stage.strategies import load
 from dlio.stage.transfer.source import source_of
@@ -38,7 +40,7 @@ class Introduction:
     """Tells each node the addresses of all, once, as MPI does; a process that is started again gets none."""
 
     def __init__(self, scheduler: Scheduler) -> None:
-        self._addresses: dict[int, world.Address] = {}
+        self._peers: dict[int, Peer] = {}
         self._scheduler, self._waiting = scheduler, Waiting(scheduler)
 
     def place(self, actor: Actor, content: str) -> Place | None:
@@ -47,14 +49,13 @@ class Introduction:
             return None
         nodes, deadline = actor.cluster.size.nodes, self._scheduler.now + _ARRIVAL
         listener = TcpListener(world.address(), bytes(TOKEN_BYTES), content)
-        self._addresses[actor.node] = listener.address
-        while len(self._addresses) < nodes:
-            if not self._waiting.wait(deadline - self._scheduler.now) and len(self._addresses) < nodes:
+        self._peers[actor.node] = Peer(actor.node, listener.address, Owner.current(), False, 0, 0)
+        while len(self._peers) < nodes:
+            if not self._waiting.wait(deadline - self._scheduler.now) and len(self._peers) < nodes:
                 listener.listening.close()
                 raise LauncherError("a process ended before all had come")
         self._waiting.wake_all()
-        addresses = [self._addresses[node] for node in range(nodes)]
-        return Introduced(content, bytes(TOKEN_BYTES), actor.node, addresses, listener)
+        return Introduced(bytes(TOKEN_BYTES), [self._peers[node] for node in range(nodes)], listener)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,9 @@ class Staging:
         cluster = actor.cluster
         job = Job(source_of(cluster.data.manifest), cluster.dest(actor.node), Topology.from_env(), NO_OPTIONS)
         chosen = load(self.strategy)
-        place = self._place(actor, job.manifest.content_id) if chosen.NEEDS.exchange else None
-        meeting = Meeting(place, actor.node, cluster.size.nodes) if place else None
+        content = job.manifest.content_id
+        place = self._place(actor, content) if chosen.NEEDS.exchange else None
+        meeting = Meeting(place, actor.node, cluster.size.nodes, content) if place else None
         if self.introduction and not place:
             job = replace(job, topology=replace(job.topology, node_rank=0, num_nodes=1))
         plan, outcome = chosen.plan(job), complete(job, chosen, meeting)

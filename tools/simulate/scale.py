@@ -34,7 +34,6 @@ from tools.simulate.storage import NAME, Call
 PART = 100_000  #: bytes that a simulated one stands for
 _STEP = 1 * S
 _TOGETHER = 100  # ms, in which all processes start
-_MET = 10 * S  # by then all have come
 _PATIENCE = 4 * 3600 * S
 
 
@@ -76,7 +75,8 @@ class Found:
         seconds: until the last node has its whole copy.
         half: until half of the nodes have theirs.
         most_served: what the node that sends most has sent, over the mean.
-        meeting_opens: files opened in the meeting folder by a node in a minute, once all have met.
+        opens: files opened in the meeting folder by a node, in all.
+        opens_later: by a node in a minute of the last third of the time, when each has needed each other before.
         failures: nodes that were killed.
         events: of the simulation.
     """
@@ -86,16 +86,18 @@ class Found:
     seconds: float
     half: float
     most_served: float
-    meeting_opens: float
+    opens: float
+    opens_later: float
     failures: int
     events: int
 
 
 class _Watch:
-    """When each node has its first shard and its last."""
+    """When each node has its first shard and its last, and when files were opened to meet."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._scheduler = cluster.scheduler
+        self._scheduler, self._meet = cluster.scheduler, cluster.storage.disks[MEET]
+        self._opens = [(0, 0)]
         self.first: dict[str, int] = {}
         self.last: dict[str, int] = {}
         cluster.storage.listeners.append(self._called)
@@ -104,6 +106,11 @@ class _Watch:
         if call.kind == NAME and call.name.endswith(".bin"):
             self.first.setdefault(call.disk.name, self._scheduler.now)
             self.last[call.disk.name] = self._scheduler.now
+            self._opens.append((self._scheduler.now, self._meet.opens))
+
+    def opens_since(self, begin: int) -> int:
+        """Returns how many files were opened to meet from a time, in ns, until the last shard came."""
+        return self._opens[-1][1] - max(opens for at, opens in self._opens if at < begin)
 
 
 def simulated(job: Job, base: Path) -> Found:
@@ -133,8 +140,9 @@ def simulated(job: Job, base: Path) -> Found:
         for actor in actors:
             actor.came = Chance(job.seed, f"came {actor}").below(_TOGETHER) * MS
             actor.begin()
-        opens, failures = _carried_out(cluster, actors, job)
+        failures = _carried_out(cluster, actors, job)
     ended = max(watch.last.values())
+    met = ended * 2 // 3
     sent = [cluster.network.flows.sent[node] for node in range(job.nodes)]
     return Found(
         cluster.source.bytes_read / sum(size.files),
@@ -142,26 +150,26 @@ def simulated(job: Job, base: Path) -> Found:
         ended / S,
         sorted(watch.last.values())[(job.nodes - 1) // 2] / S,
         max(sent) / (sum(sent) / len(sent)) if any(sent) else 0.0,
-        opens[1] / job.nodes * 60 / max(1, (ended - _MET) / S),
+        cluster.storage.disks[MEET].opens / job.nodes,
+        watch.opens_since(met) / job.nodes * 60 / ((ended - met) / S),
         failures,
         scheduler.events,
     )
 
 
-def _carried_out(cluster: Cluster, actors: Sequence[Actor], job: Job) -> tuple[tuple[int, int], int]:
-    """Runs it to the end; returns the files opened in the meeting folder before and after `_MET`, and the failures."""
+def _carried_out(cluster: Cluster, actors: Sequence[Actor], job: Job) -> int:
+    """Runs it to the end; returns how many nodes have failed."""
     scheduler, chance, failures = cluster.scheduler, Chance(job.seed, "failures"), 0
-    rate, meet, early = job.machine.failures * job.nodes / 3600, cluster.storage.disks[MEET], 0
+    rate = job.machine.failures * job.nodes / 3600
     while scheduler.run(scheduler.now + _STEP) and not all(actor.is_done for actor in actors):
         if scheduler.failed or cluster.oracle.violations:
             raise DlioError(f"{list(map(str, cluster.oracle.violations))} {[t.error for t in scheduler.failed]}")
-        early = meet.opens if scheduler.now <= _MET else early
         if chance.happens(rate * _STEP / S) and (living := cluster.living()):
             failures += 1
             chance.pick(living).kill()
         if scheduler.now > _PATIENCE:
             raise DlioError(f"{sum(not actor.is_done for actor in actors)} nodes have not ended")
-    return (early, meet.opens - early), failures
+    return failures
 
 
 def main() -> int:
@@ -189,7 +197,8 @@ def main() -> int:
             f"  whole copy of the last node:          {found.seconds:.1f} s, {found.seconds / job.bound:.3f} of it\n"
             f"  of half of the nodes:                 {found.half:.1f} s\n"
             f"  sent by the node that sends most:     {found.most_served:.2f} of the mean\n"
-            f"  opens a node and minute to meet:      {found.meeting_opens:.1f}\n"
+            f"  files opened to meet, a node:         {found.opens:.1f}\n"
+            f"  once all have met, a node and minute: {found.opens_later:.1f}\n"
             f"  nodes lost:                           {found.failures}\n"
             f"  events:                               {found.events:,}"
         )

@@ -11,15 +11,15 @@ from functools import partial
 from dlio.dataset.tree import group_digest, slices
 from dlio.io import files, trace, world
 from dlio.stage.engine.failures import LaterError
-from dlio.stage.meeting.meeting import Meeting, Peer
+from dlio.stage.meeting.meeting import Meeting
+from dlio.stage.meeting.other import STREAMS
+from dlio.stage.meeting.peer import Peer
 from dlio.stage.planning.plan import Plan
-from dlio.stage.protocol import tcp, wire
-from dlio.stage.protocol.connection import AgentError, Connection, ConnectionPool, node_client
+from dlio.stage.protocol import wire
+from dlio.stage.protocol.connection import AgentError, BusyError, Connection
 from dlio.stage.protocol.wire import Op, Origin, Request
 from dlio.stage.transfer.source import StagingSource
 
-STREAMS = 12  # connections to one node at a time
-_AVOID_SECONDS = 5.0  # a node that could not be reached
 _DISTRUST_SECONDS = 60.0  # a node that sent bytes which proved wrong
 _TRIES = 3
 
@@ -49,17 +49,27 @@ class Fetching:
     ) -> None:
         self._source, self._plan, self._meeting, self._receives = source, plan, meeting, receives
         self._lock = world.lock()
-        self._client = node_client(plan.node)
         self._streams: dict[int, world.Semaphore] = defaultdict(lambda: world.semaphore(STREAMS))
-        self._pools: dict[tuple[int, object], ConnectionPool] = {}
         self._asked: dict[int, str] = {}
         self._not_held: set[int] = set()
         self._senders: dict[int, dict[int, None]] = defaultdict(dict)
         self.source_bytes = self.peer_bytes = 0
 
-    def owns(self, number: int) -> bool:
-        """Returns whether this node is to read a file from the source now."""
-        return self._meeting is None or self._plan.owner(number, self._meeting) == self._plan.node
+    def owns(self, number: int, beat: Callable[[], None]) -> bool:
+        """Returns whether this node is to read a file from the source now, after asking the nodes that come before it.
+
+        Args:
+            number: the file.
+            beat: called before another node is asked, which may take seconds.
+        """
+
+        def has_lost(node: int) -> bool:
+            if node != self._plan.node:
+                beat()
+            return meeting is not None and meeting.has_lost(node)
+
+        meeting = self._meeting
+        return meeting is None or self._plan.owner(number, _If(has_lost)) == self._plan.node
 
     def is_expected(self, number: int) -> bool:
         """Returns whether a file is left to the node that reads it, which has not started yet."""
@@ -119,13 +129,15 @@ class Fetching:
             op = Op.SERVE if is_urgent else Op.AHEAD
             if (found := self._ask(meeting, peer, op, number, begin, target)) is not None:
                 return found
+            if not is_urgent and meeting.expects(owner):
+                raise LaterError(f"node {owner} has come, and does not answer yet")
         return False
 
     def _held_elsewhere(self, meeting: Meeting, number: int, begin: int, target: memoryview) -> bool:
         """Asks the node that takes over a file while this node is lost: it may have it once this node is back."""
         if number in self._not_held:
             return False
-        substitute = self._plan.owner(number, _And(meeting, self._plan.node))
+        substitute = self._plan.owner(number, _If(lambda node: node == self._plan.node or node in meeting))
         peer = None if substitute == self._plan.node else meeting.peer(substitute)  # itself if all others are lost
         if peer and self._ask(meeting, peer, Op.HELD, number, begin, target):
             return True
@@ -141,13 +153,13 @@ class Fetching:
             _log.info("node %d: %s", peer.node, error)
             return False
         except OSError as error:
-            if op == Op.AHEAD and isinstance(error, TimeoutError):
+            if op == Op.AHEAD and isinstance(error, BusyError):
                 raise LaterError(
                     f"node {peer.node} has more urgent work than {self._plan.listed[number].name}"
                 ) from None
             if peer.node not in meeting:  # else another thread has found it out
                 _log.warning("node %d at %s: %s: others are asked", peer.node, peer.address[0], error)
-                meeting.avoid(peer.node, _AVOID_SECONDS)
+                meeting.failed(peer.node, error)
             return None
         if sent is not None:
             with self._lock:
@@ -156,19 +168,13 @@ class Fetching:
 
     def _read(self, meeting: Meeting, peer: Peer, request: Request, target: memoryview) -> Origin | None:
         """Fills `target` by one of at most STREAMS connections to a node; raises as `Connection.read`."""
-        content, key = self._plan.manifest.content_id, (peer.node, peer.owner)
         with self._lock:
             streams = self._streams[peer.node]
-            if key not in self._pools:
-                for old in [old for old in self._pools if old[0] == peer.node]:
-                    self._pools.pop(old).close()  # of an agent that has ended
-                self._pools[key] = ConnectionPool(STREAMS)
-            pool = self._pools[key]
         with streams, self._asking(request.file, f"node {peer.node} at {peer.address[0]}"):
             if peer.node in meeting:
                 raise TimeoutError("it did not answer a moment ago")
             read = partial(Connection.read, request=request, target=target, patience=wire.STALL_SECONDS)
-            return pool.use(read, lambda: tcp.connect(peer.address, meeting.token, content, self._client))
+            return meeting.use(peer, read)
 
     @contextmanager
     def _asking(self, number: int, peer: str) -> Iterator[None]:
@@ -198,17 +204,15 @@ class Fetching:
         return f"{files.DEFAULT_DIGEST}:{running.hexdigest()}"
 
     def close(self) -> None:
-        """Closes the source, and the connections that are not in use."""
+        """Closes the source."""
         self._source.close()
-        for pool in list(self._pools.values()):
-            pool.close()
 
 
-class _And:
-    """The lost nodes, and one more."""
+class _If:
+    """The nodes that a predicate holds for."""
 
-    def __init__(self, lost: Meeting, node: int) -> None:
-        self._lost, self._node = lost, node
+    def __init__(self, holds: Callable[[int], bool]) -> None:
+        self._holds = holds
 
     def __contains__(self, node: object) -> bool:
-        return node == self._node or node in self._lost
+        return isinstance(node, int) and self._holds(node)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
 
@@ -27,10 +28,11 @@ from dlio.stage.engine.writing import Create
 from dlio.stage.job import Job
 from dlio.stage.meeting.agreeing import agree
 from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
-from dlio.stage.meeting.meeting import Meeting, Peer, shortened
+from dlio.stage.meeting.meeting import Meeting
+from dlio.stage.meeting.peer import Peer, shortened
 from dlio.stage.planning.plan import Plan
-from dlio.stage.protocol.connection import is_node, node_of
 from dlio.stage.protocol.unix import UnixListener
+from dlio.stage.protocol.wire import Span
 
 _LOOK_SECONDS = 2.0  # between two looks at leases and folders
 UNUSED_SECONDS = 10.0  # without a client
@@ -77,9 +79,8 @@ class Node:
         self._began, self._is_needed = world.monotonic(), True
         content = plan.manifest.content_id
         if meeting is None and plan.num_nodes > 1:
-            meeting = Meeting(
-                MeetingFolder(meeting_folder(content), plan.node, plan.num_nodes), plan.node, plan.num_nodes
-            )
+            place = MeetingFolder(meeting_folder(content), plan.node, plan.num_nodes)
+            meeting = Meeting(place, plan.node, plan.num_nodes, content)
         self.meeting = meeting
         self._has_agreed = folder.has_manifest() or all(file.digest for file in plan.listed)
         self.store = Store(
@@ -105,7 +106,7 @@ class Node:
         self._heartbeats = Heartbeats()
         with ExitStack() as listening:  # an address at which nobody answers would hold up the others
             self._unix = None if folder.share else ended_by(listening, UnixListener(self._live))
-            self._tcp = ended_by(listening, self.meeting.listener(content)) if self.meeting else None
+            self._tcp = ended_by(listening, self.meeting.listener()) if self.meeting else None
             listeners = [listener for listener in (self._unix, self._tcp) if listener]
             self.server = Server(listeners, self.store, self.fill, self._relay, self)
             listening.pop_all()
@@ -164,11 +165,14 @@ class Node:
             rate, shortened(self.fill.problem), self._had,
         )  # fmt: skip
 
-    def asked_by(self, client: bytes, *, has_all: bool) -> Peer:
+    def heard(self, node: int) -> None:
+        """Notes that another node lives; see `AgentState`."""
+        if self.meeting:
+            self.meeting.heard(node)
+
+    def asked_by(self, node: int, complete: Sequence[Span]) -> dict[str, Any]:
         """Returns this node's record to another one; see `AgentState`."""
-        if self.meeting and has_all and is_node(client):
-            self.meeting.heard(node_of(client))
-        return self.peer()
+        return self.meeting.asked_by(node, complete, self.peer()) if self.meeting else self.peer().to_json()
 
     def until_complete(self) -> None:
         """Returns once the copy is complete; raises AgentStopped if the agent must stop before."""
@@ -228,6 +232,10 @@ class Node:
         is_stuck = self.is_stuck(self.plan.node, self.store.present_bytes)
         return is_stuck and not self.store.is_complete and self.server.idle_seconds > STUCK_SECONDS
 
+    def awaits_any(self) -> bool:
+        """Returns whether another node needs this one: it is present or expected, and neither complete nor stuck."""
+        return self.meeting is not None and self.meeting.awaits_any(lambda peer: self.is_stuck(peer.node, peer.staged))
+
     def is_stuck(self, node: int, staged: int) -> bool:
         """Returns whether a node has got nothing for so long that nobody waits for it."""
         return self._heartbeats.note(node, staged) > STUCK_SECONDS
@@ -236,8 +244,7 @@ class Node:
         if self.server.idle_seconds < UNUSED_SECONDS:
             return False
         if self.plan.is_whole and self.plan.manifest.node is None:
-            peers = self.meeting.all_peers() if self.meeting else []
-            return not [peer for peer in peers if not (peer.is_complete or self.is_stuck(peer.node, peer.staged))]
+            return not self.awaits_any()
         with suppress(OSError):
             return not lease.leases(self.folder)
         return True
@@ -284,6 +291,8 @@ class Node:
         is_ours = self._is_ours
         if is_ours:
             self._live.remove_record()
+        if self.meeting and self.store.is_complete:
+            self.meeting.farewell()
         self.server.close()
         has_stopped = self.fill.stop()
         if has_stopped:

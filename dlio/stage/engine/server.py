@@ -16,10 +16,9 @@ from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.lobby import Listener, Lobby
 from dlio.stage.engine.relay import Relay
 from dlio.stage.engine.store import Store
-from dlio.stage.meeting.meeting import Peer
 from dlio.stage.protocol import wire
-from dlio.stage.protocol.connection import is_node
-from dlio.stage.protocol.wire import Op, Origin, Request, Status, WireError
+from dlio.stage.protocol.connection import is_node, node_of
+from dlio.stage.protocol.wire import Op, Origin, Request, Span, Status, WireError
 
 MAX_CONNECTIONS = 1024
 
@@ -29,8 +28,8 @@ _log = logging.getLogger(__name__)
 class AgentState(Protocol):
     """The agent's state as its server asks for it."""
 
-    def owns(self, number: int) -> bool:
-        """Returns whether this node is to read a file from the source."""
+    def owns(self, number: int, beat: Callable[[], None]) -> bool:
+        """Returns whether this node is to read a file from the source; calls `beat` before it asks another node."""
 
     def order(self, client: bytes, first: int, shards: list[int]) -> None:
         """Takes a part of the order in which a client first uses the shards."""
@@ -41,8 +40,11 @@ class AgentState(Protocol):
     def stat(self) -> dict[str, Any]:
         """Returns how far the agent is."""
 
-    def asked_by(self, client: bytes, *, has_all: bool) -> Peer:
-        """Returns what this node tells another of itself; that may have all that it keeps."""
+    def heard(self, node: int) -> None:
+        """Notes that another node has asked something."""
+
+    def asked_by(self, node: int, complete: Sequence[Span]) -> dict[str, Any]:
+        """Returns what this node tells another, which knows some nodes to be complete."""
 
 
 class Server:
@@ -162,11 +164,13 @@ class Server:
     def _prepared(self, peer: world.Socket, request: Request, client: bytes) -> Callable[[], None]:
         """Carries out a request, and returns a call that sends the reply; raises DlioError, OSError."""
         beat = lambda: wire.send_reply(peer, Status.WAIT)  # noqa: E731
+        if is_node(client):
+            self._agent.heard(node_of(client))
         if request.op == Op.STAT:
             body = self._stat()
             return lambda: wire.send_reply(peer, Status.OK, body)
         if request.op == Op.PEER:
-            body = json.dumps(self._agent.asked_by(client, has_all=request.file == 1).to_json()).encode()
+            body = json.dumps(self._agent.asked_by(node_of(client), request.spans)).encode()
             return lambda: wire.send_reply(peer, Status.OK, body)
         if request.op == Op.DIGESTS:
             body = self._store.learned.packed(self._store.listed[request.file : request.file + wire.MOST_DIGESTS])
@@ -214,7 +218,7 @@ class Server:
         with suppress(FullError):
             if number in self._store:
                 origin = Origin.DISK
-                if request.op == Op.READ or (request.op in (Op.SERVE, Op.AHEAD) and self._agent.owns(number)):
+                if request.op == Op.READ or (request.op in (Op.SERVE, Op.AHEAD) and self._agent.owns(number, beat)):
                     origin = self._fill.need(number, spans or [(0, 0)], beat, is_urgent=request.op != Op.AHEAD)
                 elif self._store.missing(number, spans):
                     return lambda: wire.send_reply(peer, Status.ELSEWHERE)

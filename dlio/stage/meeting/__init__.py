@@ -1,6 +1,6 @@
 """How the nodes of a job find each other, and which of them are present.
 
-meeting      this node's part
-folder       by a folder that all nodes see
-introduced   by each other's addresses, which MPI has told them (mpi)
+meeting   this node's part: asks the others
+other     what it knows of each of them
+place     where it learns how they are reached: a folder that all nodes see (folder), or MPI (mpi)
 """

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 
 from dlio.errors import DigestError
 from dlio.io import files, world
 from dlio.stage.copies.learned import DIGEST_BYTES, Learned
-from dlio.stage.meeting.meeting import Meeting, Peer
+from dlio.stage.meeting.meeting import Meeting
+from dlio.stage.meeting.peer import Peer
 from dlio.stage.planning.plan import Plan
-from dlio.stage.protocol import tcp, wire
-from dlio.stage.protocol.connection import Connection, node_client
+from dlio.stage.protocol import wire
+from dlio.stage.protocol.connection import Connection
 from dlio.stage.protocol.wire import Op, Request, Status
 
 _PATIENCE_SECONDS = 20.0  # without a new digest
@@ -69,23 +70,24 @@ def _told_by_all(meeting: Meeting, plan: Plan, numbers: Collection[int]) -> dict
     for owner, wanted in owned.items():
         if peer := meeting.peer(owner):
             try:
-                told.update((number, (peer, digest)) for number, digest in _told(meeting, plan, peer, wanted))
+                found = meeting.use(peer, partial(_told, wanted))
             except OSError as error:
                 _log.info("node %d: %s", owner, error)
+            else:
+                told.update((number, (peer, digest)) for number, digest in found.items())
     return told
 
 
-def _told(meeting: Meeting, plan: Plan, peer: Peer, wanted: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-    """Yields what a node has found of files; nothing of those that it has not finished; raises OSError."""
-    content, client = plan.manifest.content_id, node_client(plan.node)
-    with closing(tcp.connect(peer.address, meeting.token, content, client)) as connection:
-        first, data = -wire.MOST_DIGESTS, b""
-        for number in wanted:
-            if number >= first + wire.MOST_DIGESTS:
-                first, data = number, _asked(connection, number)
-            start = (number - first) * DIGEST_BYTES
-            if any(digest := data[start : start + DIGEST_BYTES]):
-                yield number, digest
+def _told(wanted: Sequence[int], connection: Connection) -> dict[int, bytes]:
+    """Returns what a node has found of files; nothing of those that it has not finished; raises OSError."""
+    found, first, data = dict[int, bytes](), -wire.MOST_DIGESTS, b""
+    for number in wanted:
+        if number >= first + wire.MOST_DIGESTS:
+            first, data = number, _asked(connection, number)
+        start = (number - first) * DIGEST_BYTES
+        if any(digest := data[start : start + DIGEST_BYTES]):
+            found[number] = digest
+    return found
 
 
 def _asked(connection: Connection, first: int) -> bytes:

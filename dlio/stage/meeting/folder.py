@@ -2,7 +2,8 @@
 
     $DLIO_MEET/dlio-meet-<user id>/<job>-<content id>/     by default below ~/.local/state/dlio
         token                          of the job; the first that writes it wins
-        node-<rank>of<nodes>.json      where a node listens, how far it is; its modification time is a sign of life
+        node-<rank>of<nodes>.json      where a node listens, and how far it was at first
+        left-<rank>of<nodes>.json      the last word of a node, how far it came in the end
         rank-<rank>of<size>.json       the machine of a process, if the launcher does not number the nodes
 
 Outside a scheduler a job is named after what its launcher gives. Two jobs that still have one name do not meet if they
@@ -31,16 +32,17 @@ from dlio.io.ground import check_ground
 from dlio.io.open_folder import OpenFolder
 from dlio.locking.owner import Owner
 from dlio.stage.copies import lease
-from dlio.stage.meeting.meeting import JOIN_SECONDS, LATE_SECONDS, Peer
+from dlio.stage.meeting.meeting import JOIN_SECONDS, LATE_SECONDS
+from dlio.stage.meeting.peer import Peer
 from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener
 
 MEET, TOKEN, SHOWN = "DLIO_MEET", "token", ".shown"
 _MEETINGS = "dlio-meet"  # with the user's id, below a folder that may be shared with other users
 _CONTENT = 32  # characters of a content id
 _FORGOTTEN_SECONDS, _SILENT_SECONDS = 7 * 86400, 3600  # the latter: an agent on another machine
-_NODE, _RANK = (re.compile(rf"{each}-([0-9]+)of([0-9]+)\.json") for each in ("node", "rank"))
+_NODE, _LEFT, _RANK = (re.compile(rf"{each}-([0-9]+)of([0-9]+)\.json") for each in ("node", "left", "rank"))
 # An unfinished file, or a record of before the number of nodes was in its name.
-_OTHER = re.compile(rf"\.({TOKEN}|(node|rank)-[0-9]+of[0-9]+\.json)\.[0-9a-f]+|node-[0-9]+\.json")
+_OTHER = re.compile(rf"\.({TOKEN}|(node|left|rank)-[0-9]+of[0-9]+\.json)\.[0-9a-f]+|node-[0-9]+\.json")
 
 _log = logging.getLogger(__name__)
 
@@ -61,9 +63,9 @@ class MeetingFolder:
     is_joined_by_others = True
 
     def __init__(self, path: Path, node: int, num_nodes: int, *, all_come: bool = True) -> None:
-        self.path, self._node, self._num_nodes, self._all_come = path, node, num_nodes, all_come
-        self._name, self._own = f"node-%dof{num_nodes}.json", f"node-{node}of{num_nodes}.json"
-        self._left = set[int]()
+        self.path, self._node, self._all_come = path, node, all_come
+        self._names = [f"{kind}-%dof{num_nodes}.json" for kind in ("node", "left")]
+        self._own, self._last = (name % node for name in self._names)
         self.folder = open_meeting(self.path)
         self._coming = f".{TOKEN}.{world.random_bytes(8).hex()}"
         self._close = weakref.finalize(self, _close, self.folder, self._coming, all_come)
@@ -89,65 +91,51 @@ class MeetingFolder:
         """Returns where this node listens; see `Place`."""
         return TcpListener(world.address(), self.token, content)
 
-    def tell(self, peer: Peer) -> None:
+    def tell(self, peer: Peer) -> bool:
         """Writes this node's file, unless another process has it; see `Place`."""
         with files.storage_errors("write", self.path):
             if not (is_hidden := self._is_of_another()):
                 self.folder.publish(self._own, json.dumps(peer.to_json()).encode())
+                self._unlink(self._last)
             with suppress(FileNotFoundError):  # it was unlinked by an earlier call
                 (self.folder.touch if is_hidden else self.folder.unlink)(self._coming)
+        return not is_hidden
 
-    def look(self, node: int) -> tuple[Peer, object] | None:
-        """Returns what a node's file says, and when it was written; see `Place`."""
-        self._left.discard(node)
-        if (found := self._record(node)) is None:
-            return None
-        peer, written = found
-        if peer.has_left:
-            if written < self._came - JOIN_SECONDS * 1e9:
-                return None  # in an earlier run of this job
-            self._left.add(node)
-        return peer, written
+    def find(self, node: int) -> Peer | None:
+        """Returns what a node's file says, or its last word; see `Place`."""
+        for name in self._names:
+            if found := self._record(node, name % node):
+                peer, written = found
+                is_of_earlier_run = peer.has_left and written < self._came - JOIN_SECONDS * 1e9
+                return None if is_of_earlier_run else peer
+        return None
 
-    def _record(self, node: int) -> tuple[Peer, int] | None:
+    def _record(self, node: int, name: str) -> tuple[Peer, int] | None:
         with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-            data, status = self.folder.read(self._name % node)
+            data, status = self.folder.read(name)
             peer = Peer.from_json(node, json.loads(data))
             return (peer, status.st_mtime_ns) if status.st_uid == os.geteuid() else None
         return None
 
-    def heard(self, node: int) -> None:
-        """Does nothing: the node has written it; see `Place`."""
-
-    def has_gone(self, node: int) -> bool:
-        """Returns whether a node has said that it has left; see `Place`."""
-        return node in self._left
-
-    def nodes(self) -> list[int]:
-        """Returns the nodes that have a file here; none if the folder cannot be read. See `Place`."""
-        names = list[str]()
-        with suppress(OSError):
-            names = self.folder.names()
-        return sorted(int(each[1]) for each in map(_NODE.fullmatch, names) if each and int(each[2]) == self._num_nodes)
-
     def leave(self, last: Peer | None) -> None:
         """Leaves a last word for nodes that come late, or nothing; removes the folder if all have left; see `Place`."""
         with suppress(OSError):
-            with suppress(FileNotFoundError):
-                self.folder.unlink(self._coming)
+            self._unlink(self._coming)
             if not self._is_of_another():
-                with suppress(FileNotFoundError):
-                    if last is None:
-                        self.folder.unlink(self._own)
-                    else:
-                        self.folder.publish(self._own, json.dumps(replace(last, has_left=True).to_json()).encode())
+                if last:
+                    self.folder.publish(self._last, json.dumps(replace(last, has_left=True).to_json()).encode())
+                self._unlink(self._own)
             _remove_if_left(self.folder, all_come=self._all_come and last is not None)
         self._close()
 
+    def _unlink(self, name: str) -> None:
+        with suppress(FileNotFoundError):
+            self.folder.unlink(name)
+
     def _is_of_another(self) -> bool:
         """Returns whether this node's file is that of another running process: two jobs may stage the same at once."""
-        peer = found[0] if (found := self._record(self._node)) else None
-        return bool(peer and not peer.has_left and peer.owner != Owner.current() and peer.owner.is_alive())
+        peer = found[0] if (found := self._record(self._node, self._own)) else None
+        return bool(peer and peer.owner != Owner.current() and peer.owner.is_alive())
 
 
 def meeting_folder(content: str, job: str = "", kind: str = "") -> Path:
@@ -231,26 +219,19 @@ def _close(meeting: OpenFolder, coming: str, all_come: bool) -> None:
 def _remove_if_left(meeting: OpenFolder, *, all_come: bool = False) -> None:
     """Removes the folder if no node is there or coming, if `all_come` after those of each job; raises OSError."""
     names = meeting.names()
-    nodes = list(filter(None, map(_NODE.fullmatch, names)))
-    came = Counter(int(node[2]) for node in nodes)
-    is_early = all_come and not (came and all(count >= num_nodes for num_nodes, count in came.items()))
+    left, here = ([found for name in names if (found := kind.fullmatch(name))] for kind in (_LEFT, _NODE))
+    came = Counter(num_nodes for _, num_nodes in dict.fromkeys(each.groups() for each in left + here))
+    is_early = all_come and not (came and all(count >= int(num_nodes) for num_nodes, count in came.items()))
     drafts = filter(None, (meeting.look(name) for name in names if name.startswith(f".{TOKEN}.")))
     is_coming = any(world.wall() - each.st_mtime < LATE_SECONDS for each in drafts)  # maybe of a job of the same name
-    if not (is_coming or is_early or any(_is_there(meeting, node[0]) for node in nodes)):
+    if not (is_coming or is_early or here):
         _remove(meeting)
-
-
-def _is_there(meeting: OpenFolder, name: str) -> bool:
-    """Returns whether a node has not said that it has left; raises OSError."""
-    with suppress(FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
-        return not json.loads(meeting.read(name)[0])["has_left"]
-    return False
 
 
 def _remove(meeting: OpenFolder) -> None:
     """Removes a meeting folder, but nothing that is not a meeting's; raises OSError if something else is in it."""
     for name in meeting.names():
-        if name == TOKEN or any(each.fullmatch(name) for each in (_NODE, _RANK, _OTHER)):
+        if name == TOKEN or any(each.fullmatch(name) for each in (_NODE, _LEFT, _RANK, _OTHER)):
             with suppress(FileNotFoundError):
                 meeting.unlink(name)
     with meeting.below("..") as around:

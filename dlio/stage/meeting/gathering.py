@@ -16,7 +16,8 @@ from dlio.stage.copies.base_folder import check_names
 from dlio.stage.job import Job
 from dlio.stage.meeting import mpi
 from dlio.stage.meeting.folder import MEET, MeetingFolder, meeting_folder
-from dlio.stage.meeting.meeting import Meeting, Place, numbered
+from dlio.stage.meeting.meeting import Meeting
+from dlio.stage.meeting.place import Place
 
 _POLL_SECONDS = 0.05
 
@@ -32,8 +33,8 @@ def met(job: Job) -> tuple[Job, Meeting | None]:
         StorageError: the nodes have no folder to meet in.
     """
     check_names(job.manifest)
-    topology, place = _met(job.topology, job.manifest.content_id)
-    meeting = Meeting(place, topology.node_rank or 0, topology.num_nodes or 1) if place else None
+    topology, place = _met(job.topology, content := job.manifest.content_id)
+    meeting = Meeting(place, topology.node_rank or 0, topology.num_nodes or 1, content) if place else None
     return replace(job, topology=topology), meeting
 
 
@@ -44,7 +45,7 @@ def _met(topology: Topology, content: str) -> tuple[Topology, Place | None]:
         return replace(topology, node_rank=0, num_nodes=1), None
     if topology.node_rank is None or topology.num_nodes is None:
         everybody = MeetingFolder(meeting_folder(content), topology.rank, topology.world_size, all_come=False)
-        topology = numbered(topology, machines(everybody, topology.rank, topology.world_size))
+        topology = topology.numbered(machines(everybody, topology.rank, topology.world_size))
     if topology.num_nodes == 1 or topology.local_rank:
         return topology, None
     return topology, MeetingFolder(meeting_folder(content), topology.node_rank or 0, topology.num_nodes or 0)

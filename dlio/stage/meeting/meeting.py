@@ -1,275 +1,282 @@
 """How the nodes of a job that exchange files find each other, and which of them are present.
 
-Where a node tells the others of itself is a place: a folder that all nodes see (folder.py), or the connections
-between nodes that MPI has introduced to each other (introduced.py). A node that comes later, or again, is found at the
-next look. No node waits for another here. Only what is needed is looked at, so that ten thousand nodes do not read ten
-thousand records each.
+A place gives the address of each node: a folder that all nodes see (folder.py), or MPI (mpi.py). It is read once for
+each node that is needed, and again when that node does not answer. All else passes between the nodes: each answer and
+each request is a sign of life, and a node that must know how far another one is asks it. Only nodes that are needed are
+asked. With each question and answer goes which nodes are complete, so that not all have to ask all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from ipaddress import IPv4Address
-from typing import Any, Protocol
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import chain, islice
+from typing import Any
 
 from dlio.cluster import liveness
-from dlio.cluster.topology import Topology
 from dlio.io import world
 from dlio.locking.owner import Owner
+from dlio.stage.meeting.other import Other
+from dlio.stage.meeting.peer import Peer, shortened
+from dlio.stage.meeting.place import Place
+from dlio.stage.protocol import tcp, wire
+from dlio.stage.protocol.connection import Answer, Connection, RefusedError, node_client
 from dlio.stage.protocol.tcp import TcpListener
+from dlio.stage.protocol.wire import Op, Request, Span
 
 JOIN_SECONDS = 5.0  # after which a node that has not come is taken for lost, until it comes
 LATE_SECONDS = 60.0  # so long its part is left to it where nobody waits: a thousand nodes start in that time
-MOST_TEXT, _HEAD = 200, 60  # characters of what failed, and of its beginning if it is longer
-_FRESH_SECONDS = 1.0  # a record is looked at again after so long
-_SOON_SECONDS = 0.1  # between two looks for a node that has not come yet, or that alone is awaited
-
-
-def shortened(problem: str) -> str:
-    """Returns what failed in at most 200 characters, without its middle: paths are long, and the reason comes last."""
-    if len(problem) <= MOST_TEXT:
-        return problem
-    return f"{problem[:_HEAD]}...{problem[_HEAD + 3 - MOST_TEXT :]}"
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """What a node tells the others of itself.
-
-    Attributes:
-        node: its rank.
-        address: where it listens.
-        owner: its process.
-        is_complete: whether it has all that it keeps.
-        staged: the bytes that it has.
-        total: the bytes that it keeps in the end.
-        rate: bytes a second since it began.
-        waiting_for: what failed last; "" if nothing.
-        had: the bytes that it had when it began.
-        has_left: it has ended, and will not come back by itself.
-    """
-
-    node: int
-    address: world.Address
-    owner: Owner
-    is_complete: bool
-    staged: int
-    total: int
-    rate: int = 0
-    waiting_for: str = ""
-    had: int = 0
-    has_left: bool = False
-
-    @property
-    def shown(self) -> dict[str, Any]:
-        """Its figures, for `Client.stat`."""
-        return {
-            "node": self.node,
-            "host": self.owner.host,
-            "staged_bytes": self.staged,
-            "total_bytes": self.total,
-            "bytes_per_second": self.rate,
-            "is_complete": self.is_complete,
-            "waiting_for": self.waiting_for,
-        }
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the record as a dictionary of plain values."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, node: int, record: Any) -> Peer:
-        """Returns the record of a node; raises ValueError, KeyError or TypeError if it is none."""
-        host, port = record["address"]
-        address = (str(IPv4Address(host)) if host else "", _number(port, 1 << 16))
-        staged, total, rate, had = (_number(record[name]) for name in ("staged", "total", "rate", "had"))
-        return cls(
-            node, address, Owner.from_json(record["owner"]), bool(record["is_complete"]), staged, total, rate,
-            shortened(str(record["waiting_for"])), had, bool(record["has_left"]),
-        )  # fmt: skip
-
-    @property
-    def lacked(self) -> int:
-        """The bytes that it lacked at first."""
-        return self.total - self.had
-
-    @property
-    def lacks(self) -> int:
-        """The bytes that it has still to write."""
-        return max(0, self.total - self.staged)
-
-
-def _number(value: Any, end: int = 1 << 63) -> int:
-    if type(value) is int and 0 <= value < end:
-        return value
-    raise ValueError(f"expected a number from 0 to {end - 1}")
-
-
-def numbered(topology: Topology, machines: Sequence[str]) -> Topology:
-    """Returns a topology whose nodes are numbered as the machines of its processes, by rank, first appear.
-
-    Args:
-        topology: of this process.
-        machines: the name of each process's machine; "" of one that does not count.
-    """
-    mine, names = machines[topology.rank], list(dict.fromkeys(name for name in machines if name))
-    local = [rank for rank, name in enumerate(machines) if name == mine]
-    return replace(
-        topology, local_rank=local.index(topology.rank), local_world_size=len(local), node_rank=names.index(mine),
-        num_nodes=len(names),
-    )  # fmt: skip
-
-
-class Place(Protocol):
-    """Where a node tells the others of itself, and learns of them; for one thread at a time."""
-
-    token: bytes  #: of the job
-    is_joined_by_others: bool  #: whether another process may meet the nodes here in this one's stead
-
-    def listener(self, content: str) -> TcpListener:
-        """Returns where this node listens to others that mean the same data set; raises StorageError."""
-
-    def tell(self, peer: Peer) -> None:
-        """Replaces what this node has told; raises StorageError."""
-
-    def look(self, node: int) -> tuple[Peer, object] | None:
-        """Returns what a node has told, and a sign that changes while it lives; None if there is nothing."""
-
-    def nodes(self) -> Sequence[int]:
-        """Returns the nodes that may have told something, by their ranks."""
-
-    def heard(self, node: int) -> None:
-        """Learns from a node that it has all that it keeps."""
-
-    def has_gone(self, node: int) -> bool:
-        """Returns whether a node is surely not there, as far as the last look has shown."""
-
-    def leave(self, last: Peer | None) -> None:
-        """Ends this node's part, with a last word or with none; nothing else may be called afterwards."""
+_TELL_SECONDS = 600.0, 30.0  # between two looks at this node's record: its own, and that of another process
+_LOOK_SECONDS = 0.05, 5.0, 20.0  # between two looks for a node: at first, at most if it is late, and if it is lost
+_HEARD_SECONDS = 0.05, 2.0  # the same if it asks for something: one that was not found yet, and one that did not answer
+_SOON_SECONDS, _FRESH_SECONDS = 0.1, 0.75  # between two questions to a node that is awaited, and to all others
+_MOST_AWAITED = 1000  # questions in a second to a node that all others await
+_MOST_LOOKS = 50  # nodes that are asked at a time for a report
+_FAREWELL_SECONDS = 2.0
+_MOST_SPANS = 2048
 
 
 class Meeting:
     """This node's part; for any number of threads.
 
     Args:
-        place: where the nodes meet.
+        place: where the nodes find each other.
         node: this node's rank.
         num_nodes: of the job.
+        content: the content id of the data set.
     """
 
-    def __init__(self, place: Place, node: int, num_nodes: int) -> None:
-        self.node, self.num_nodes, self._place = node, num_nodes, place
+    def __init__(self, place: Place, node: int, num_nodes: int, content: str) -> None:
+        self.node, self.num_nodes, self._place, self._content = node, num_nodes, place, content
         self.token, self.is_joined_by_others = place.token, place.is_joined_by_others
-        self._began = world.monotonic()
+        self._client, self._began = node_client(node), world.monotonic()
         self._lock = world.lock()
-        self._heartbeats = liveness.Heartbeats()
-        self._seen: dict[int, tuple[float, Peer | None]] = {}
-        self._last: dict[int, Peer] = {}
-        self._down: dict[int, float] = {}
-        self._done: set[int] = set()
-        self._has_left = False
+        self._others = dict[int, Other]()
+        self._awaited = [(node + each) % num_nodes for each in range(1, num_nodes)]
+        self._pause = max(_SOON_SECONDS, num_nodes / _MOST_AWAITED)
+        self._complete = set[int]()
+        self._askers: dict[int, tuple[float, bool]] = {}  # when each asked last, and whether this node was complete
+        self._told: object = None  # by what the others know this node
+        self._tell_at, self._speaks = 0.0, False
+        self._next, self._reported = 0, float("-inf")
+        self._is_over = False
 
-    def listener(self, content: str) -> TcpListener:
+    def listener(self) -> TcpListener:
         """Returns where this node listens to the others; raises StorageError."""
-        return self._place.listener(content)
+        return self._place.listener(self._content)
 
     def tell(self, peer: Peer) -> None:
-        """Tells the others of this node; raises StorageError."""
-        self._place.tell(peer)
+        """Tells the others how this node is reached, if they may not know; raises StorageError."""
+        now, who = world.monotonic(), (peer.owner, peer.address)
+        if who != self._told or now >= self._tell_at:
+            self._speaks = self._place.tell(peer)
+            own, other = _TELL_SECONDS
+            self._told, self._tell_at = who, now + (own if self._speaks else other)
+        if self._speaks and peer.is_complete:
+            self._complete.add(self.node)
 
     def word(self, lacks: int = 0, why: str = "") -> Peer:
         """Returns the last word of a node at which nobody listens: the bytes that it lacks, and why."""
         return Peer(self.node, ("", 0), Owner.current(), not lacks, 0, lacks, waiting_for=shortened(why))
 
+    def farewell(self) -> None:
+        """Tells the nodes that have asked lately what they do not know yet: that this one has all."""
+        now = world.monotonic()
+        for node, (at, knows) in [*self._askers.items()]:
+            is_waiting = not knows and at > now - 2 * self._pause - _FRESH_SECONDS
+            if is_waiting and world.monotonic() < now + _FAREWELL_SECONDS:
+                self._asked(node, 0.0)
+
     def leave(self, last: Peer | None = None) -> None:
         """Ends this node's part, once; nothing else may be called afterwards."""
-        if not self._has_left:
-            self._has_left = True
+        if not self._is_over:
+            self._is_over = True
             self._place.leave(last)
+            for other in [*self._others.values()]:
+                other.connections.close()
 
     def heard(self, node: int) -> None:
-        """Learns from a node that it has all that it keeps."""
-        self._place.heard(node)
+        """Notes that a node asks for something, so that it lives; it may have come again."""
+        if node != self.node and node < self.num_nodes:
+            other = self._other(node)
+            other.heard = world.monotonic()
+            if not other.has_come:
+                other.silent_until = 0.0  # now it serves
+            if not other.is_reached:
+                other.look_at = min(other.look_at, other.looked + _HEARD_SECONDS[other.peer is not None])
 
-    def peer(self, node: int, fresh: float = _FRESH_SECONDS) -> Peer | None:
-        """Returns a node that is present; None if it has not come, has left, or is silent."""
+    def asked_by(self, node: int, complete: Iterable[Span], own: Peer) -> dict[str, Any]:
+        """Returns what this node tells another of itself, and which nodes are complete, as the other one has told."""
+        self._learn(complete)
+        self._askers[node] = world.monotonic(), own.is_complete
+        return {**own.to_json(), "complete": self._spans()}
+
+    def use(self, peer: Peer, ask: Callable[[Connection], Answer]) -> Answer:
+        """Returns what `ask` does on a connection to a node; raises as `ConnectionPool.use`, and notes no failure."""
+        other = self._other(peer.node)
+        answer = other.connections.use(ask, lambda: tcp.connect(peer.address, self.token, self._content, self._client))
+        other.hears()
+        return answer
+
+    def failed(self, node: int, error: Exception) -> None:
+        """Leaves a node alone for a while, unless its place says that it has come again."""
         with self._lock:
-            now = world.monotonic()
-            looked, found = self._seen.get(node, (0.0, None))
-            is_expected = found is None and self.is_gathering
-            if not looked or now - looked > (_SOON_SECONDS if is_expected else fresh):
-                found = self._look(node)
-                self._seen[node] = (now, found)
-            return found
-
-    def _look(self, node: int) -> Peer | None:
-        found = self._place.look(node)
-        if found is None:
-            return None
-        peer, sign = found
-        silent = self._heartbeats.note((node, peer.owner), sign)
-        is_dead = silent > liveness.LOST_SECONDS or peer.owner.is_alive() is False
-        if peer.has_left or peer.is_complete or not is_dead:
-            self._last[node] = peer
-        return None if is_dead or peer.has_left else peer
-
-    def all_peers(self) -> list[Peer]:
-        """Returns all other nodes that are present, for a report."""
-        others = (self.peer(node) for node in self._place.nodes() if node != self.node)
-        return [peer for peer in others if peer]
-
-    def known(self) -> list[Peer]:
-        """Returns the latest word of each other node that was ever there, by their ranks."""
-        self.all_peers()
-        with self._lock:
-            return [self._last[node] for node in sorted(self._last)]
+            if not (other := self._other(node)).is_silent:  # else another thread has found it out
+                other.fails(error)
+                self._look_up(other, node)
 
     def avoid(self, node: int, seconds: float) -> None:
-        """Takes a node for lost for a while."""
-        with self._lock:
-            self._down[node] = world.monotonic() + seconds
+        """Takes a node for lost for a while, though it answers."""
+        self._other(node).distrusted_until = world.monotonic() + seconds
 
-    def expects(self, node: int) -> bool:
-        """Returns whether a node has never been here, and may be starting still."""
-        is_new = self.peer(node) is None and node not in self._last and not self._place.has_gone(node)
-        return is_new and world.monotonic() - self._began < LATE_SECONDS
+    def _other(self, node: int) -> Other:
+        return self._others.get(node) or self._others.setdefault(node, Other())
+
+    def _found(self, node: int) -> Other:
+        """Returns what is known of a node, after looking up how it is reached if that is not known."""
+        other = self._other(node)
+        if not other.is_reached and world.monotonic() >= other.look_at:
+            with self._lock:
+                if not other.is_reached and world.monotonic() >= other.look_at:
+                    self._look_up(other, node)
+        return other
+
+    def _look_up(self, other: Other, node: int) -> None:
+        found = self._place.find(node)
+        other.is_withdrawn = found is None
+        if found:
+            other.moves(found, is_word=self.is_joined_by_others)
+        now, (first, late, lost) = world.monotonic(), _LOOK_SECONDS
+        since = now - self._began
+        pause = min(max(first, since / 10), late) if not other.has_come and since < LATE_SECONDS else lost
+        other.looked, other.look_at = now, now + pause
+
+    def peer(self, node: int) -> Peer | None:
+        """Returns how a node is reached; None if it has not come, has left, or did not answer a moment ago."""
+        other = self._found(node)
+        return None if other.is_silent or other.has_left else other.peer
+
+    def _asked(self, node: int, fresh: float) -> Other:
+        """Returns what is known of a node, after asking it unless it has told in the last `fresh` seconds."""
+        other = self._other(node)
+        with other.asking:
+            if (peer := self.peer(node)) and world.monotonic() - other.told > fresh:
+                try:
+                    other.word = self.use(peer, partial(self._word_of, node))
+                    other.told = world.monotonic()
+                except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+                    self.failed(node, error if isinstance(error, OSError) else RefusedError(str(error)))
+        return other
+
+    def _word_of(self, node: int, connection: Connection) -> Peer:
+        """Returns what a node tells of itself; raises OSError, ValueError, KeyError or TypeError."""
+        reply = connection.ask(Request(Op.PEER, 0, self._spans()), limit=wire.MAX_STAT, patience=wire.SILENCE_SECONDS)
+        body = bytearray(reply.length)
+        connection.receive_into(memoryview(body))
+        record = json.loads(body)
+        self._learn((int(begin), int(end)) for begin, end in record["complete"])
+        if (word := Peer.from_json(node, record)).is_complete:
+            self._complete.add(node)
+        return word
+
+    def _learn(self, complete: Iterable[Span]) -> None:
+        """Learns which nodes are complete, and no more than there are."""
+        spans = (range(begin, min(end, self.num_nodes)) for begin, end in complete if begin >= 0)
+        self._complete.update(islice(chain.from_iterable(spans), self.num_nodes))
+
+    def _spans(self) -> tuple[Span, ...]:
+        """Returns the nodes that are complete; if they are too many, some of them."""
+        known = sorted(complete := self._complete.copy())
+        begins, ends = [n for n in known if n - 1 not in complete], [n + 1 for n in known if n + 1 not in complete]
+        return tuple(zip(begins, ends, strict=True))[:_MOST_SPANS]
+
+    def has_lost(self, node: int) -> bool:
+        """Returns whether a node is lost, after asking it unless it was asked in the last second."""
+        if node != self.node and world.monotonic() - (other := self._found(node)).told > _FRESH_SECONDS:
+            other.connections.close()  # a new one finds out sooner
+            self._asked(node, _FRESH_SECONDS)
+        return node in self
+
+    def __contains__(self, node: object) -> bool:
+        """Returns whether a node is lost, as far as this one knows: `owner_now` asks."""
+        if node == self.node or not isinstance(node, int):
+            return False
+        other = self._found(node)
+        if other.distrusted_until > world.monotonic():
+            return True
+        return self.peer(node) is None and (other.has_come or not self.is_gathering)
 
     @property
     def is_gathering(self) -> bool:
         """Whether nodes that have not come are still expected."""
         return world.monotonic() - self._began < JOIN_SECONDS
 
-    def __contains__(self, node: object) -> bool:
-        """Returns whether a node is lost: `owner_now` asks."""
-        if node == self.node or not isinstance(node, int):
-            return False
-        if self._down.get(node, 0.0) > world.monotonic():
-            return True
-        return self.peer(node) is None and (not self.is_gathering or self._place.has_gone(node))
+    def expects(self, node: int) -> bool:
+        """Returns whether a node has never been here, and may be starting still."""
+        is_new = not self._found(node).has_come and self.peer(node) is None
+        return is_new and world.monotonic() - self._began < LATE_SECONDS
+
+    def known(self) -> list[Peer]:
+        """Returns the latest word of each other node that was ever there, by their ranks; asks some of them again."""
+        self._ask_some()
+        words = [(node, other.word) for node, other in sorted([*self._others.items()])]
+        return [self._updated(node, word) for node, word in words if word]
+
+    def all_peers(self) -> list[Peer]:
+        """Returns the latest word of each other node that is present, as `known`."""
+        return [word for word in self.known() if self.peer(word.node)]
+
+    def _updated(self, node: int, word: Peer) -> Peer:
+        """Returns a node's word, with all that it keeps if others know that it has it."""
+        return replace(word, is_complete=True, staged=word.total) if node in self._complete else word
+
+    def _ask_some(self) -> None:
+        """Asks the nodes that are next how far they are, for a second at most."""
+        began = world.monotonic()
+        if began - self._reported < _FRESH_SECONDS:
+            return
+        self._reported = began
+        for _ in range(min(_MOST_LOOKS, self.num_nodes)):
+            node = self._next = (self._next + 1) % self.num_nodes
+            if node != self.node and not (node in self._complete and self._other(node).word):
+                self._asked(node, _FRESH_SECONDS)
+            if world.monotonic() - began > _FRESH_SECONDS:
+                return
 
     def awaits_any(self, is_stuck: Callable[[Peer], bool]) -> bool:
         """Returns whether another node is present, or expected, that is neither complete nor stuck."""
-        return any(self._awaits(node, is_stuck) for node in range(self.num_nodes) if node not in self._done)
-
-    def _awaits(self, node: int, is_stuck: Callable[[Peer], bool]) -> bool:
-        if node != self.node:
-            peer = self.peer(node, _SOON_SECONDS)
-            if self.expects(node) or (peer and not peer.is_complete and not is_stuck(peer)):
+        for node in [*self._awaited]:
+            if node in self._complete or not self._awaits(node):
+                self._awaited.remove(node)
+            elif not ((word := self._other(node).word) and is_stuck(word)):
                 return True
-            if peer and not peer.is_complete:
-                return False  # it may go on
-        self._done.add(node)
         return False
+
+    def _awaits(self, node: int) -> bool:
+        """Returns whether a node is present or expected, after asking it."""
+        other = self._asked(node, self._pause)
+        if not other.has_come:
+            return world.monotonic() - self._began < LATE_SECONDS
+        if node in self._complete or self._has_ended(other):
+            return False
+        return not other.failures or world.monotonic() - other.heard < liveness.LOST_SECONDS
+
+    def _has_ended(self, other: Other) -> bool:
+        """Returns whether a node has surely ended; one whose process was killed on its machine may come again."""
+        may_return = self.is_joined_by_others and other.peer and other.peer.owner.is_alive() is not False
+        return other.has_left or (other.refusals > 0 and not (may_return and not other.is_withdrawn))
 
     def absent(self) -> list[int]:
         """Returns the nodes that never came."""
-        others = [node for node in range(self.num_nodes) if node != self.node and node not in self._last]
-        return [node for node in others if not self._place.has_gone(node)]
+        here = {node for node, other in [*self._others.items()] if other.has_come} | self._complete | {self.node}
+        return [node for node in range(self.num_nodes) if node not in here]
 
     def lost(self) -> Iterator[Peer]:
-        """Yields the last record of each node that came, and then fell silent or left before its copy was complete."""
-        for peer in self.known():
-            is_here = peer.is_complete or self.peer(peer.node) is not None
-            if not is_here and (peer.has_left or not self._place.has_gone(peer.node)):  # else its launcher says why
-                yield peer
+        """Yields the last word of each node that came, and then fell silent or left before its copy was complete."""
+        for node, other in sorted([*self._others.items()]):
+            word, is_told = other.word or other.peer, bool(other.refusals and not self.is_joined_by_others)
+            is_here = word is None or self.peer(node) is not None or self._updated(node, word).is_complete
+            if word and other.has_come and not (is_here or is_told):  # its launcher has told why
+                yield word

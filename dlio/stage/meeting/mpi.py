@@ -5,7 +5,7 @@
 
 What a process sends is marked with what it is for. One that has failed, or is done, takes part in the others' rounds
 with the mark `end` until all have come so far. So no process waits for one that does not come any more. Bytes and
-further words pass over the connections of protocol/tcp.py (introduced.py), and no shared folder is needed.
+further words pass over the connections of protocol/tcp.py, and no shared folder is needed.
 
 MPI's own waiting would use a whole core, and would never end if a process is dead; so requests are polled.
 """
@@ -33,9 +33,9 @@ from dlio.cluster import liveness
 from dlio.cluster.topology import Topology
 from dlio.errors import EXIT_INTERRUPTED, StorageError
 from dlio.io import world
-from dlio.locking.owner import node_id
-from dlio.stage.meeting.introduced import Introduced
-from dlio.stage.meeting.meeting import numbered
+from dlio.locking.owner import Owner, node_id
+from dlio.stage.meeting.peer import Peer
+from dlio.stage.meeting.place import Introduced
 from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener, listening_at
 
 if TYPE_CHECKING:
@@ -206,12 +206,12 @@ def introduced(everyone: Processes, topology: Topology, content: str) -> tuple[T
         StorageError: as `Processes.gather`, or this node cannot listen.
     """
     listening = listening_at(world.address())
-    mine = [node_id(), *listening.getsockname()[:2], os.urandom(TOKEN_BYTES).hex()]
+    own = Peer(0, listening.getsockname()[:2], Owner.current(), False, 0, 0)
     try:
-        found = everyone.gather(f"meet {content}", mine)
+        found = everyone.gather(f"meet {content}", [node_id(), own.to_json(), os.urandom(TOKEN_BYTES).hex()])
         everyone.agreed()
         machines = [each[0] if each else "" for each in found]
-        found_out = numbered(topology, machines)
+        found_out = topology.numbered(machines)
     except BaseException:
         listening.close()
         raise
@@ -219,8 +219,6 @@ def introduced(everyone: Processes, topology: Topology, content: str) -> tuple[T
         listening.close()
         return replace(found_out, node_rank=0, num_nodes=1), None
     leaders = [found[machines.index(name)] for name in dict.fromkeys(filter(None, machines))]
-    token = bytes.fromhex(leaders[0][3])
-    addresses = [(str(host), int(port)) for _, host, port, _ in leaders]
-    return found_out, Introduced(
-        content, token, found_out.node_rank or 0, addresses, TcpListener(listening, token, content)
-    )
+    token = bytes.fromhex(leaders[0][2])
+    peers = [Peer.from_json(node, record | {"node": node}) for node, (_, record, _) in enumerate(leaders)]
+    return found_out, Introduced(token, peers, TcpListener(listening, token, content))

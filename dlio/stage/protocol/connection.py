@@ -44,6 +44,10 @@ class CutOffError(WireError):
     """The other end had no room for the connection, and ended it before it was verified."""
 
 
+class BusyError(TimeoutError):
+    """An agent is still at it, and says so, after all the time that a client has."""
+
+
 class AgentError(StorageError):
     """The message of an agent that could not do what a client asked."""
 
@@ -69,6 +73,7 @@ class Connection:
         Raises:
             AgentError: the server could not do it; the connection can be used again.
             WireError: the server does not follow the protocol.
+            BusyError: the server has said for all that time that it is still at it.
             OSError: the connection failed, or the server was silent for too long.
         """
         deadline = world.monotonic() + patience
@@ -76,7 +81,7 @@ class Connection:
         reply = wire.receive_reply(self._peer, limit)
         while reply.status == Status.WAIT:
             if world.monotonic() > deadline:
-                raise TimeoutError(f"no answer within {patience:g} s")
+                raise BusyError(f"no answer within {patience:g} s")
             reply = wire.receive_reply(self._peer, limit)
         if reply.status == Status.ERROR:
             raise AgentError(wire.receive(self._peer, reply.length).decode(errors="replace"))

@@ -51,7 +51,7 @@ class Op(IntEnum):
     SERVE = 6  # of an agent: send the ranges if this node keeps them, and read them from the source if it must
     HELD = 7  # of an agent: send the ranges if they are here already
     AHEAD = 8  # as SERVE, after all that readers wait for
-    PEER = 9  # of a node: send what it tells the others of itself, as JSON; `file` is 1 if the one that asks has all
+    PEER = 9  # of a node: send what it tells the others of itself, as JSON; the ranges are of nodes that have all
     DIGESTS = 10  # of a node: send the digests that it has found of files from `file` on, 16 bytes each
 
 

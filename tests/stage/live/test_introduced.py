@@ -1,68 +1,35 @@
-"""Nodes that know each other's addresses ask each other how far they are."""
+"""Nodes that know each other's addresses before they begin, and one that cannot begin."""
 
 from __future__ import annotations
 
 import os
 import socket
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
-from dlio.cluster import liveness
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.errors import MissingError, StorageError, UsageError
 from dlio.io import world
 from dlio.io.world.own_address import INTERFACE
-from dlio.stage.copies.ownership import open_for_us
+from dlio.locking.owner import Owner
 from dlio.stage.engine import node as engine_node
 from dlio.stage.engine.complete import complete
-from dlio.stage.engine.node import Node
 from dlio.stage.job import Job
-from dlio.stage.meeting import introduced
-from dlio.stage.meeting.introduced import Introduced
 from dlio.stage.meeting.meeting import Meeting
+from dlio.stage.meeting.peer import Peer
+from dlio.stage.meeting.place import Introduced
 from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener, listening_at
 from dlio.stage.strategies import load
 from dlio.stage.transfer.source import source_of
-from tests.helpers.live import eventually, meet_in, met, task
+from tests.helpers.live import meet_in, met
 from tests.helpers.staging import node as topology_of
 
 
-@pytest.fixture
-def pair(source: Manifest, tmp_path: Path) -> Iterator[list[Node]]:
-    """Two nodes that have been introduced to each other, running in this process."""
-    content, token = source.content_id, os.urandom(TOKEN_BYTES)
-    listening = [listening_at("127.0.0.1") for _ in range(2)]
-    addresses = [each.getsockname()[:2] for each in listening]
-    with ExitStack() as stack:
-        nodes = []
-        for rank, each in enumerate(listening):
-            place = Introduced(content, token, rank, addresses, TcpListener(each, token, content))
-            job, plan, folder = task(source.root, tmp_path / f"node{rank}", rank, 2).prepared()
-            open_for_us(folder)
-            folder.begin(str(job.source))
-            meeting = Meeting(place, rank, 2)
-            nodes.append(stack.enter_context(closing(Node(job, plan, folder, is_hurried=True, meeting=meeting))))
-            nodes[-1].begin()
-        yield nodes
-
-
-def test_a_node_that_is_asked_seldom_is_not_taken_for_lost(pair: list[Node], monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one of ten thousand, all of which a node cannot ask within the time after which a silent one is lost."""
-    meeting = pair[0].meeting
-    assert meeting
-    eventually(lambda: meeting.peer(1) is not None)
-    monkeypatch.setattr(introduced, "_SOON_SECONDS", 60.0)
-    time.sleep(0.6)  # the round under way is the last one
-    meeting.peer(1, fresh=0.0)
-    monkeypatch.setattr(liveness, "LOST_SECONDS", 0.1)
-    time.sleep(0.3)
-    assert meeting.peer(1, fresh=0.0) is not None
-    assert list(meeting.lost()) == []
+def _at(rank: int, listening: socket.socket) -> Peer:
+    """Returns what a node tells that has not begun."""
+    return Peer(rank, listening.getsockname()[:2], Owner.current(), False, 0, 0)
 
 
 def test_a_place_where_this_node_cannot_listen_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +44,7 @@ def test_a_node_that_cannot_serve_is_found_gone(
     """Others would wait at an address at which nobody answers."""
     content, token, listening = source.content_id, os.urandom(TOKEN_BYTES), listening_at("127.0.0.1")
     address = listening.getsockname()[:2]
-    meeting = Meeting(Introduced(content, token, 0, [address], TcpListener(listening, token, content)), 0, 2)
+    place = Introduced(token, [_at(0, listening)], TcpListener(listening, token, content))
 
     def fails(*_: object) -> None:
         raise MissingError("no thread can be started")
@@ -85,7 +52,7 @@ def test_a_node_that_cannot_serve_is_found_gone(
     monkeypatch.setattr(engine_node, "Server", fails)
     job = Job(source_of(source), tmp_path / "dest", topology_of(0, 2))
     with pytest.raises(MissingError, match="no thread"):
-        complete(job, load("broadcast"), meeting)
+        complete(job, load("broadcast"), Meeting(place, 0, 2, content))
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(address, 10)
 

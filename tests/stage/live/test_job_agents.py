@@ -23,7 +23,7 @@ from dlio.stage.client.start import ensure_agent
 from dlio.stage.client.status import status_from
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import AgentRecord, LiveFolder
-from dlio.stage.meeting.meeting import MOST_TEXT, Peer, shortened
+from dlio.stage.meeting.peer import MOST_TEXT, Peer, shortened
 from dlio.stage.protocol import wire
 from dlio.stage.protocol.unix import UnixListener
 from tests.helpers.live import client_of, eventually, is_complete, open_to_nodes, task, working

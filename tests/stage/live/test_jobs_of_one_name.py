@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from dlio.locking.owner import Owner
+from dlio.stage.meeting import meeting
 from dlio.stage.meeting.folder import meeting_folder
-from dlio.stage.meeting.meeting import Peer
+from dlio.stage.meeting.peer import Peer
 from tests.helpers.forked import Forked, wait_for
 from tests.helpers.live import meet_in, met
 
@@ -65,10 +66,11 @@ def test_two_jobs_of_one_name_and_other_numbers_of_nodes_do_not_meet(
     words = {each: Peer(each.node, ("127.0.0.1", 9), Owner.current(), False, 0, each.num_nodes) for each in many + few}
     for each, word in words.items():
         each.tell(word)
-    assert [peer.total for peer in many[0].all_peers()] == [3, 3] and [peer.total for peer in few[1].all_peers()] == [2]
+    assert [many[0].peer(node) for node in (1, 2)] == [words[many[node]] for node in (1, 2)]
+    assert few[1].peer(0) == words[few[0]]
     for each in few:
         each.leave(words[each])
-    assert many[0].peer(1, fresh=0.0) == words[many[1]]
+    assert met(CONTENT, 0, 3).peer(1) == words[many[1]]
     for each in many[:2]:
         each.leave(words[each])
     assert meeting_folder(CONTENT).exists()
@@ -96,6 +98,7 @@ def test_a_second_job_that_stages_the_same_asks_and_tells_nothing(
 ) -> None:
     """It has another DEST. Its node would end at the first one's messages, and the other way round."""
     meet_in(tmp_path / "meet", monkeypatch)
+    monkeypatch.setattr(meeting, "_TELL_SECONDS", (600.0, 0.0))
     at_work = Peer(0, ("127.0.0.1", 9), Owner.current(), False, 0, 1)
     first, other = met(CONTENT, 0, 2), met(CONTENT, 1, 2)
     other.tell(replace(at_work, node=1))

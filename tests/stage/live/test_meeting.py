@@ -13,12 +13,13 @@ import pytest
 from dlio.cluster import liveness
 from dlio.errors import LauncherError, StorageError, UsageError
 from dlio.locking.owner import Owner, node_id
+from dlio.stage.meeting import meeting as meeting_module
 from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
 from dlio.stage.meeting.gathering import machines
-from dlio.stage.meeting.meeting import Peer
+from dlio.stage.meeting.peer import Peer
 from dlio.stage.upkeep.clean import clean
 from tests.helpers.forked import Forked
-from tests.helpers.live import meet_in, met
+from tests.helpers.live import eventually, meet_in, met
 from tests.helpers.users import ALICE, BOB, as_user, open_to_all
 
 CONTENT = "0" * 32
@@ -195,6 +196,7 @@ def test_a_meeting_that_others_can_read_is_refused(tmp_path: Path, monkeypatch: 
         {"staged": float("inf")},
         {"total": 10**400},
         {"had": -1},
+        {"node": 2},
         {"rate": True},
         {"address": ["127.0.0.1", 65536]},
         {"address": ["127.0.0.1\0", 9]},
@@ -209,7 +211,7 @@ def test_absurd_records_are_no_peers(
     meet_in(tmp_path, monkeypatch)
     meetings = [met(CONTENT, node, 3) for node in range(3)]
     record = Peer(1, ("127.0.0.1", 9), Owner.current(), False, 0, 0, waiting_for="why" * 1000).to_json()
-    for node, each in ((1, record | change), (2, record)):
+    for node, each in ((1, record | change), (2, record | {"node": 2})):
         (meeting_folder(CONTENT) / f"node-{node}of3.json").write_text(json.dumps(each))
     assert meetings[0].peer(1) is None
     found = meetings[0].peer(2)
@@ -224,9 +226,9 @@ def test_a_node_that_had_all_is_shown_with_all_after_its_process_has_ended(
     at_work = Peer(1, ("127.0.0.1", 9), Owner.current(), False, 3, 10)
     other.tell(at_work)
     assert meeting.known() == [at_work]
-    other.tell(replace(at_work, is_complete=True, staged=10, owner=replace(Owner.current(), started=1)))
-    meeting.peer(1, fresh=0.0)
-    assert [peer.staged for peer in meeting.known()] == [10] and list(meeting.lost()) == []
+    other.leave(replace(at_work, is_complete=True, staged=10))
+    eventually(lambda: [peer.staged for peer in meeting.known()] == [10])
+    assert list(meeting.lost()) == []
 
 
 def test_processes_of_a_job_that_was_killed_long_ago_do_not_count(
@@ -241,3 +243,42 @@ def test_processes_of_a_job_that_was_killed_long_ago_do_not_count(
     os.utime(left, _LONG_AGO)
     with pytest.raises(LauncherError, match=r"ranks \[1\] of 2 did not come"):
         machines(place, 0, 2)
+
+
+def test_a_node_that_nobody_has_asked_for_long_is_asked_before_it_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is found in the folder, where its record may lie for hours after its end."""
+    meet_in(tmp_path, monkeypatch)
+    meeting, other = met(CONTENT, 0, 2), met(CONTENT, 1, 2)
+    other.tell(Peer(1, ("127.0.0.1", 9), Owner.current(), False, 0, 0))
+    assert 1 not in meeting
+    assert meeting.has_lost(1)
+    assert 1 in meeting
+
+
+def test_a_node_that_comes_again_is_found_when_it_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is left alone for some time; nobody looks for it in the folder before it asks for something."""
+    meet_in(tmp_path, monkeypatch)
+    monkeypatch.setattr(meeting_module, "_HEARD_SECONDS", (0.0, 0.0))
+    meeting, other = met(CONTENT, 0, 2), met(CONTENT, 1, 2)
+    before = Peer(1, ("127.0.0.1", 9), Owner.current(), False, 0, 0)
+    other.tell(before)
+    assert meeting.peer(1) == before
+    meeting.failed(1, TimeoutError())
+    after = replace(before, address=("127.0.0.1", 10))
+    other.tell(after)
+    assert meeting.peer(1) is None and 1 in meeting
+    meeting.heard(1)
+    assert meeting.peer(1) == after and 1 not in meeting
+
+
+def test_nodes_pass_on_which_of_them_are_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each of ten thousand would have to ask each other one before it ends."""
+    meet_in(tmp_path, monkeypatch)
+    meeting, own = met(CONTENT, 0, 5), Peer(0, ("127.0.0.1", 9), Owner.current(), False, 0, 0)
+    assert meeting.asked_by(1, [(1, 2), (3, 4)], own)["complete"] == ((1, 2), (3, 4))
+    assert meeting.awaits_any(lambda peer: False)
+    assert meeting.asked_by(3, [(-9, 3), (2, 1 << 63)], own)["complete"] == ((1, 5),)
+    assert not meeting.awaits_any(lambda peer: False)
+    assert meeting.absent() == []

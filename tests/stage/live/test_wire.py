@@ -19,7 +19,7 @@ from dlio.locking.owner import Owner
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.engine import server
 from dlio.stage.engine.node import Node
-from dlio.stage.meeting.meeting import Peer
+from dlio.stage.meeting.peer import Peer
 from dlio.stage.protocol import wire
 from dlio.stage.protocol.connection import Connection, ConnectionPool, node_client
 from dlio.stage.protocol.tcp import TcpListener

@@ -49,6 +49,7 @@ def test_engine_and_plan_agree_within_a_tenth(
     assert found.half == pytest.approx(planned.percentiles[50], rel=0.1)
     assert found.source == 1.0
     assert found.most_served < 2
+    assert found.opens_later <= 2 < found.opens < 4 * machine.num_nodes
     assert found.seconds < 1.15 * job.bound * (1 / machine.slow_factor if machine.slow_share else 1)
 
 

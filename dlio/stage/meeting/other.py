@@ -1,0 +1,92 @@
+"""What this node knows of another one: how it is reached, what it has told, and whether it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+
+from dlio.io import world
+from dlio.stage.meeting.peer import Peer
+from dlio.stage.protocol.connection import ConnectionPool, RefusedError
+
+STREAMS = 12  # connections to one node at a time
+_AGAIN_SECONDS = 0.5  # before a node that has refused a connection is asked once more
+_AVOID_SECONDS, _LONGEST_SECONDS = 5.0, 20.0  # of one that does not answer any more: at first, and at most
+_NEVER = float("-inf")
+
+
+@dataclass(eq=False, slots=True)
+class Other:
+    """What is known; for any number of threads, of which one at a time changes it.
+
+    Attributes:
+        peer: how it is reached; None if it is not known.
+        word: what it has told of itself last; None if nothing.
+        has_come: it has told something, or answered.
+        heard: when it last did, or asked something.
+        told: when it last told how far it is.
+        failures, refusals: attempts to reach it that failed since then, and those at the end where nobody listened.
+        silent_until: it is not asked before.
+        distrusted_until: it has sent wrong bytes.
+        is_withdrawn: its place does not know it any more.
+        looked, look_at: when its place was last looked up, and when it may be next.
+        connections: to it.
+        asking: held while it is asked how far it is.
+    """
+
+    peer: Peer | None = None
+    word: Peer | None = None
+    has_come: bool = False
+    heard: float = 0.0
+    told: float = _NEVER
+    failures: int = 0
+    refusals: int = 0
+    silent_until: float = 0.0
+    distrusted_until: float = 0.0
+    is_withdrawn: bool = False
+    looked: float = _NEVER
+    look_at: float = 0.0
+    connections: ConnectionPool = field(default_factory=partial(ConnectionPool, STREAMS))
+    asking: world.Lock = field(default_factory=world.lock)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it did not answer a moment ago."""
+        return world.monotonic() < self.silent_until
+
+    @property
+    def has_left(self) -> bool:
+        """Whether it has said so."""
+        return self.peer is not None and self.peer.has_left
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether it can be asked, as far as anybody knows."""
+        return self.peer is not None and not self.failures and not self.has_left
+
+    def hears(self) -> None:
+        """Notes that it has answered."""
+        self.has_come, self.heard = True, world.monotonic()
+        self.failures, self.refusals, self.silent_until = 0, 0, 0.0
+
+    def fails(self, error: Exception) -> None:
+        """Notes that it could not be reached: it is left alone for a while, which is longer each time."""
+        is_refused = isinstance(error, (ConnectionRefusedError, RefusedError))
+        self.refusals = self.refusals + 1 if is_refused else 0
+        self.has_come = self.has_come or is_refused
+        pause = min(_AVOID_SECONDS * 2.0**self.failures, _LONGEST_SECONDS)
+        self.silent_until = world.monotonic() + (_AGAIN_SECONDS if self.refusals == 1 else pause)
+        self.failures += 1
+
+    def moves(self, peer: Peer, *, is_word: bool) -> None:
+        """Notes what its place says; a process that is not the one of before has not failed."""
+        if self.peer is None or (peer.owner, peer.address) != (self.peer.owner, self.peer.address):
+            self.connections.close()
+            self.connections, self.heard = ConnectionPool(STREAMS), world.monotonic()
+            self.failures, self.refusals, self.silent_until = 0, 0, 0.0
+            is_new = True
+        else:
+            is_new = peer.has_left
+        if is_word and is_new:
+            self.has_come, self.word = True, peer
+        self.peer = peer
