@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from dlio.stage.planning.placement import assign_first, kept_shards, order_alone, owner_now
+from dlio.stage.planning.plan import assign_first, kept_shards, order_alone, owner_now
 
 NODES, SHARDS, NODE = 10_000, 1_000_000, 77
 Result = TypeVar("Result")

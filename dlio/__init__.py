@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dlio.look.doctor import doctor
     from dlio.look.mount import mount
     from dlio.look.order import order
+    from dlio.look.plan import plan
     from dlio.look.report import report
     from dlio.look.show import show
     from dlio.pack.call import pack
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from dlio.pack.python.writer import Writer
     from dlio.pack.sets import merge, select, split
     from dlio.stage import stage
-    from dlio.stage.choose.predict import plan
     from dlio.stage.client.resolve import resolve
     from dlio.stage.upkeep.clean import clean
     from dlio.verbs import convert, index, info, verify
@@ -80,7 +80,7 @@ _LAZY = {
     "order": "dlio.look.order",
     "pack": "dlio.pack.call",
     "pack_items": "dlio.pack.python.pack_items",
-    "plan": "dlio.stage.choose.predict",
+    "plan": "dlio.look.plan",
     "report": "dlio.look.report",
     "resolve": "dlio.stage.client.resolve",
     "select": "dlio.pack.sets",

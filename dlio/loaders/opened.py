@@ -29,7 +29,7 @@ from dlio.loaders.sampling.order import Indices, num_lanes
 from dlio.loaders.sampling.rank_share import Step
 from dlio.loaders.stats import Clock, Skips
 from dlio.stage.client.resolve import opened as found_copy
-from dlio.stage.planning.placement import has_parts
+from dlio.stage.planning.plan import has_parts
 
 _READ_PIECES = 16  # 64 MB, for samples that are read without a loader, which would set a limit
 

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from dlio.dataset.manifest import Manifest
+from dlio.dataset.manifest import File, Manifest
+from dlio.dataset.schema import Schema
+from dlio.dataset.shard import Shard
 from dlio.io.world.own_address import INTERFACE
 from dlio.locking.claim import claimed
 from dlio.stage.client.client import Client
 from dlio.stage.client.start import Task
+from dlio.stage.copies.access import Access
 from dlio.stage.copies.base_folder import open_up
-from dlio.stage.engine.__main__ import ready_node
-from dlio.stage.engine.complete import take_over
+from dlio.stage.copies.live_folder import LiveFolder
+from dlio.stage.engine.background import Background
+from dlio.stage.engine.complete import running, take_over
 from dlio.stage.engine.node import Node
+from dlio.stage.engine.store import Store
 from dlio.stage.meeting import meeting
 from dlio.stage.meeting.folder import MEET, MeetingFolder, meeting_folder
 from dlio.stage.meeting.meeting import Meeting
+from dlio.stage.planning.plan import Plan
 from dlio.stage.protocol import tcp, wire
 from dlio.stage.protocol.connection import CLIENT_BYTES, Connection
 from dlio.stage.protocol.tcp import TcpListener
@@ -57,6 +64,11 @@ def task(source: Path, dest: Path, rank: int = 0, count: int = 1, **more: object
     return Task(str(source), dest, topology=topology_of(rank, count), **given)  # type: ignore[arg-type]
 
 
+def background(given: Task) -> Background:
+    """Returns what an agent is that says nothing."""
+    return Background(given, lambda _: None, lambda _: None)
+
+
 class _Left(BaseException):
     """Leaves the copy unfinished, for the next process that claims it."""
 
@@ -66,14 +78,14 @@ def working(given: Task) -> Iterator[Node]:
     """Yields a node running in threads of this process, which holds the claim on the copy."""
     job, plan, folder = given.prepared()
     open_up(folder.dest)
-    with suppress(_Left), claimed(folder.claims, lambda: folder.holds(plan.wanted)) as claim:
-        if claim:
-            take_over(folder, str(job.source), claim)
-        with closing(ready_node(given, job, plan, folder)) as node:
+    with suppress(_Left), claimed(folder.claims, lambda: folder.holds(plan.wanted)) as claims:
+        if claims:
+            take_over(folder, str(job.source), claims)
+        with closing(running(job, plan, folder, claims and claims[0], background(given))) as node:
             yield node
-            if claim and not (node.store.is_complete and node.plan.is_whole):
+            if claims and not (node.store.is_complete and node.plan.is_whole):
                 raise _Left
-            if claim:
+            if claims:
                 folder.finish(node.plan.manifest, node.kept_names, job.access(None))
 
 
@@ -103,6 +115,28 @@ def open_to_nodes(source: Path, dest: Path, patch: pytest.MonkeyPatch) -> Iterat
     with working(task(source, dest, 0, 2)) as node:
         eventually(lambda: is_complete(node))
         yield node
+
+
+@dataclass(frozen=True, slots=True)
+class Anywhere:
+    """A source of which a store is not told where it is."""
+
+    def name_of(self, file: File) -> str:
+        """Returns the same for all files."""
+        return "source"
+
+    def access(self, file: File) -> Access:
+        """Returns that all may read them."""
+        return Access(0o644)
+
+
+def store_of(
+    live: LiveFolder, listed: Sequence[File], lacking: Collection[int] | None = None, **more: Callable[[int], None]
+) -> Store:
+    """Returns the store of a node that keeps these files, each a shard of its own."""
+    shards = tuple(Shard(str(number), 1, (file,)) for number, file in enumerate(listed))
+    plan = Plan(Manifest("tfrecord", Schema.of({"image": "bytes"}, (), 0), shards))
+    return Store(live, plan, range(len(listed)) if lacking is None else lacking, Anywhere(), **more)
 
 
 def token_of(node: Node) -> bytes:

@@ -29,7 +29,7 @@ from dlio.cluster import liveness
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DlioError
-from dlio.stage.engine import together
+from dlio.stage.engine import foreground
 from dlio.stage.job import Listeners
 from dlio.stage.meeting import meeting, mpi
 from dlio.stage.meeting.peer import Peer
@@ -48,7 +48,7 @@ def leave(name: str, text: str) -> None:
 
 leave(f"{rank}.pid", str(os.getpid()))
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # Hydra's signal that another process ended
-together.FIRST_SECONDS, together.BEAT_SECONDS = 0.1, 0.05
+foreground.FIRST_SECONDS, foreground.BEAT_SECONDS = 0.1, 0.05
 liveness.LOST_SECONDS = float(os.environ.get("LOST_SECONDS", "20"))
 meeting.LATE_SECONDS = float(os.environ.get("LATE_SECONDS", "60"))
 liveness.ARRIVAL_SECONDS = float(os.environ.get("ARRIVAL_SECONDS", "180"))

@@ -15,7 +15,7 @@ from dlio.errors import StorageError
 from dlio.stage import simulate
 from dlio.stage.choose.auto import choose
 from dlio.stage.planning.cost import Machine, Volume, live_cost, pays_after_epochs
-from dlio.stage.planning.placement import BLOCK_BYTES
+from dlio.stage.planning.plan import BLOCK_BYTES
 from dlio.stage.strategies import cost_of
 
 GB = 10**9

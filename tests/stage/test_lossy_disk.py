@@ -12,14 +12,13 @@ import dlio
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import StorageError
 from dlio.io import files
-from dlio.stage.copies.access import PRIVATE
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.engine import writing
-from dlio.stage.engine.store import Store
 from dlio.stage.job import Options
 from dlio.stage.run import run
 from dlio.stage.upkeep.scrub import scrub
+from tests.helpers.live import store_of
 from tests.helpers.lossy_disk import LossyDisk, lossy_disk
 from tests.helpers.staging import MiB, assert_staged, damaged_files, write_dataset
 from tests.helpers.trees import snapshot
@@ -87,13 +86,13 @@ def test_a_file_whose_fsync_failed_is_fetched_again(disk: LossyDisk, source: Man
     live = LiveFolder(StagedFolder(disk.mounted, source.content_id))
     live.staged.path.mkdir(parents=True)
     live.make()
-    first = Store(live, [file], {0}, {0}, lambda _: PRIVATE)
+    first = store_of(live, [file])
     first.missing(0, [(0, 0)])  # for a reader
     first.write(0, 0, memoryview((source.root / file.name).read_bytes()))
     disk.fault("fsync 9000")
     with pytest.raises(StorageError, match="Input/output error"):
         first.finish(0)
-    for each in (first, Store(live, [file], {0}, {0}, lambda _: PRIVATE)):
+    for each in (first, store_of(live, [file])):
         assert each.missing(0, [(0, MiB)]) == [(0, MiB)]
 
 

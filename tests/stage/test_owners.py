@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from dlio.dataset.manifest import File, Manifest, Shard
 from dlio.dataset.schema import Schema
-from dlio.stage.planning.placement import assign_first, interleaved, kept_shards, order_alone, owner_now, partitioned
-from dlio.stage.planning.plan import Plan
+from dlio.stage.planning.plan import Plan, assign_first, interleaved, kept_shards, order_alone, owner_now, partitioned
 
 SIZES = st.lists(st.integers(0, 1000), min_size=1, max_size=60)
 NODES = st.integers(1, 12)

@@ -12,7 +12,7 @@ import dlio
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
-from dlio.stage.planning.placement import assign, partitioned
+from dlio.stage.planning.plan import assign, partitioned
 from tests.helpers.staging import damaged_files, node
 
 

@@ -32,7 +32,7 @@ def logged(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def told(rank: int, staged: int) -> Peer:
     """Returns the report of a node that lacked 100 bytes."""
-    return Peer(rank, ("", 0), Owner(f"node{rank}/boot", "pid:[1]", 1, 1), False, 900 + staged, 1000, had=900)
+    return Peer(rank, ("", 0), Owner(f"node{rank}/boot", "pid:[1]", 1, 1), False, 900 + staged, 1000, had_bytes=900)
 
 
 def test_the_progress_of_all_nodes_names_the_slowest(caplog: pytest.LogCaptureFixture, logged: None) -> None:

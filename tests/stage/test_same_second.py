@@ -16,7 +16,7 @@ from dlio.stage.client import launch, start
 from dlio.stage.copies import base_folder, ownership
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.engine import __main__ as agent_main
-from dlio.stage.engine import node
+from dlio.stage.engine import background
 from tests.helpers.forked import Forked
 from tests.helpers.live import task
 from tests.helpers.staging import assert_staged
@@ -138,8 +138,8 @@ def test_a_slower_agent_fills_a_folder_of_its_own_and_its_starter_finds_it(
     dataset: Manifest, tmp_path: Path, who: str, pause: Pause, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dest = tmp_path / "tmp"
-    monkeypatch.setattr(node, "UNUSED_SECONDS", 0.0)
-    monkeypatch.setattr(node, "_LOOK_SECONDS", 0.25)
+    monkeypatch.setattr(background, "UNUSED_SECONDS", 0.0)
+    monkeypatch.setattr(background, "_LOOK_SECONDS", 0.25)
     said: list[str] = []
     monkeypatch.setattr(  # in this process
         launch, "agent", lambda given, _: agent_main.work(start.Task.from_json(given), said.append)

@@ -19,7 +19,7 @@ from dlio.stage import simulate
 from dlio.stage.choose import machine_file
 from dlio.stage.planning.cost import Machine, Volume
 from dlio.stage.planning.flows import Sizes, shared
-from dlio.stage.planning.placement import BLOCK_BYTES
+from dlio.stage.planning.plan import BLOCK_BYTES
 from dlio.stage.planning.simulation import timeline
 from dlio.stage.strategies import cost_of, names
 

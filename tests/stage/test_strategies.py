@@ -58,7 +58,7 @@ def plan(job):
 
 
 from dataclasses import replace
-from dlio.stage.planning.placement import partitioned
+from dlio.stage.planning.plan import partitioned
 """
 )
 

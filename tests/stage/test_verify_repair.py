@@ -19,7 +19,7 @@ import dlio
 from dlio import cli
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.dataset.schema import Schema
-from dlio.stage.planning.placement import partitioned
+from dlio.stage.planning.plan import partitioned
 from dlio.stage.run import run
 from tests.helpers.damage import DAMAGES, assert_whole
 from tests.helpers.staging import damaged_files, flip, folder_of, node

@@ -15,7 +15,7 @@ from unittest import mock
 from dlio.stage.engine import pending
 from dlio.stage.engine.writing import MOST_BYTES
 from dlio.stage.planning import flows
-from dlio.stage.planning.placement import assign_first
+from dlio.stage.planning.plan import assign_first
 from tools.simulate.chance import Chance
 from tools.simulate.cluster import Actor, Cluster, Size
 from tools.simulate.faults import Fault

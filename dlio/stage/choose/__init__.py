@@ -1,1 +1,1 @@
-"""Which folder and which strategy: the rates of this machine, the costs they predict, and what `dlio plan` shows."""
+"""Which folder and which strategy: the rates of this machine, and the costs they predict."""

@@ -128,8 +128,7 @@ def _ranges(starts: Numbers, stops: Numbers, num_bytes: int) -> list[Range]:
 def open_arriving(unfinished: Path, bits: Path, final: Path, num_bytes: int, agent: Wanted) -> arrivals.Arrival | None:
     """Returns a file that this node keeps, None if it has neither of its names now.
 
-    Raises:
-        StorageError: a file is there and cannot be opened, or is of another size.
+    Raises StorageError if a file is there and cannot be opened, or is of another size.
     """
     try:
         if final.exists():

@@ -28,9 +28,7 @@ _TRIES = 3  # agents may be killed one after the other
 def connect(folder: StagedFolder, restart: Callable[[], object] | None = None) -> Client | None:
     """Returns a client of the agent that fills or serves a copy; None if no agent runs, or it does not answer.
 
-    Args:
-        folder: the copy.
-        restart: starts an agent; called if there is none any more.
+    An agent that has ended later is started again by `restart`.
     """
     client = Client(folder, restart)
     try:

@@ -25,7 +25,7 @@ from dlio.stage.client.status import in_words, state
 from dlio.stage.copies.blocks import Range
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
-from dlio.stage.planning.placement import has_parts
+from dlio.stage.planning.plan import has_parts
 from dlio.stage.protocol.wire import Origin
 from dlio.stage.strategies import load
 
@@ -76,12 +76,7 @@ def _restart(live: LiveFolder, manifest: Manifest, dataset: str | PathLike[str])
 def cached(dataset: str | PathLike[str], cache: str | PathLike[str] | bool) -> tuple[Manifest, LiveFilling | None]:
     """Returns the manifest of a data set that is read through a cache, and who fills that; None if it is whole.
 
-    Args:
-        dataset: a folder or a URL.
-        cache: the node-local folder for the copy; True chooses one, as `dlio.stage` does.
-
-    Raises:
-        DlioError: as `dlio.stage`.
+    The cache is the node-local folder for the copy; True chooses one. Raises as `dlio.stage`.
     """
     folder = ensure_agent(dataset, None if cache is True else Path(cache))  # type: ignore[arg-type]
     filling = find_filling(folder, dataset)
@@ -99,13 +94,7 @@ class LiveFilling:
     """
 
     def __init__(self, folder: StagedFolder, manifest: Manifest, restart: Callable[[], object] | None = None) -> None:
-        """Connects when something is missing.
-
-        Args:
-            folder: the copy.
-            manifest: of the copy.
-            restart: starts the agent again; picklable.
-        """
+        """Connects when something is missing; `restart`, which is picklable, starts the copy's agent again."""
         self.manifest = replace(manifest, root=folder.path, shards=tuple(s.replace(nodes=()) for s in manifest.shards))
         self._given = folder, manifest, restart
         self._live = LiveFolder(folder)
@@ -125,8 +114,7 @@ class LiveFilling:
     def prepare(self, names: Sequence[str]) -> Collection[str]:
         """Waits for the small ones of a shard's files, and its table; returns the names of those still arriving.
 
-        Raises:
-            StorageError: the agent has ended and cannot be started again, or nobody has the files.
+        Raises StorageError if the agent has ended and cannot be started again, or nobody has the files.
         """
         # The table of tiny samples may be larger than these, and is read whole.
         largest = max(names, key=lambda name: (not name.endswith(SUFFIX), self._files[name][1].num_bytes))

@@ -23,14 +23,9 @@ _log = logging.getLogger(__name__)
 
 
 def agent(task: str, log: Path) -> None:
-    """Starts an agent, and returns once it is ready, or another one is.
+    """Starts an agent with a task, and returns once it is ready, or another one is.
 
-    Args:
-        task: as text.
-        log: the agent's, for the error message.
-
-    Raises:
-        StorageError: it could not start, or each of several ended before it was ready; says why.
+    Raises StorageError if it could not start, or each of several ended before it was ready; names the log.
     """
     name = f"the agent on {world.host()}"
     for pause in _PAUSES:

@@ -15,7 +15,7 @@ from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.lease import take
 from dlio.stage.copies.locations import known_folders
 from dlio.stage.copies.ownership import loose_around, own_dest, safe_copies
-from dlio.stage.planning.placement import has_parts
+from dlio.stage.planning.plan import has_parts
 from dlio.stage.transfer.source import source_of
 from dlio.urls import is_url, shown
 
@@ -55,11 +55,7 @@ def staged(dataset: str | os.PathLike[str]) -> Manifest:
 
 
 def opened(dataset: str | os.PathLike[str]) -> tuple[Manifest, LiveFilling | None]:
-    """Returns the manifest of the copy that `resolve` finds, or of one that an agent is filling, with that filling.
-
-    Raises:
-        Exception: as `resolve`.
-    """
+    """Returns the manifest of the copy that `resolve` finds, or of one that is filled, with that; raises as it does."""
     wanted = source_of(dataset).manifest
     for folder in _candidates(wanted.content_id):
         take(folder)

@@ -85,8 +85,7 @@ class Task:
     def is_ours(self) -> bool:
         """Whether this process belongs to the job, and to the node as far as that says what is kept.
 
-        Raises:
-            LauncherError: as Topology.from_env.
+        Raises LauncherError as `Topology.from_env`.
         """
         if self.job != lease.job_name():
             return False
@@ -99,11 +98,7 @@ class Task:
         )
 
     def prepared(self) -> tuple[Job, Plan, StagedFolder]:
-        """Returns the job, this node's part if it has room for all, and the folder of the copy.
-
-        Raises:
-            DlioError: the data set, the destination or the nodes do not allow it.
-        """
+        """Returns the job, this node's part if it has room for all, and the folder of the copy; raises DlioError."""
         source = TreeFolder(Path(self.dataset), self.listed.encode()) if self.listed else anything(self.dataset)
         job = Job(source, self.dest, self.topology, self.options)
         return job, *_prepared(job, load(self.strategy))

@@ -19,6 +19,7 @@ from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.locations import known_folders
 from dlio.stage.copies.ownership import own_dest, safe_copies
 from dlio.stage.job import Listeners
+from dlio.stage.meeting.peer import shown as shown_record
 from dlio.urls import is_url, shown
 
 STUCK_SECONDS = 20.0  # without a byte: then the process that waits gets an error
@@ -28,9 +29,7 @@ _LOOK_SECONDS = 0.2
 def status(content_id: str, dest: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:
     """Returns the state of each of this user's copies of a data set on this node that is complete or being filled.
 
-    Args:
-        content_id: of the data set.
-        dest: the folder given to `stage`; by default all folders of this node that may hold copies.
+    By default all folders of this node that may hold copies are looked at.
 
     Returns:
         For each copy its `path`, whether it `is_complete`, and if an agent runs, what `Client.stat` gives: the bytes
@@ -72,10 +71,7 @@ def state(folder: StagedFolder) -> dict[str, Any] | None:
         return head | {"is_complete": True} if folder.has_manifest() else None
     finally:
         client.close()
-    for node in found["nodes"]:
-        left, rate = node["total_bytes"] - node["staged_bytes"], node["bytes_per_second"]
-        node["seconds_left"] = round(left / rate, 1) if rate else None
-    return head | found
+    return head | found | {"nodes": [shown_record(node) for node in found["nodes"]]}
 
 
 def in_one_word(copy: Mapping[str, Any]) -> str:
@@ -97,13 +93,7 @@ def in_words(node: Mapping[str, Any]) -> str:
 
 
 class Following:
-    """Looks now and then how far another process is, and reports it; for one thread.
-
-    Args:
-        folder: the copy.
-        wanted: the files that the copy holds when it is complete.
-        listeners: `expect` and `report` are called.
-    """
+    """Looks now and then how far another process is with the files that a copy is to hold; for one thread."""
 
     def __init__(self, folder: StagedFolder, wanted: Sequence[File], listeners: Listeners) -> None:
         self._folder, self._wanted, self._listeners = folder, wanted, listeners
@@ -114,8 +104,7 @@ class Following:
     def is_done(self) -> bool:
         """Returns whether the copy is complete, after reporting how far it is.
 
-        Raises:
-            StorageError: the process that fills it does not get on, or does not keep all of it; says why.
+        Raises StorageError if the process that fills it does not get on, or does not keep all of it: says why.
         """
         if self._folder.holds(self._wanted):
             return True

@@ -12,29 +12,21 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import replace
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
-from dlio.dataset.shard import files_of
 from dlio.errors import DlioError, MissingError, StorageError
 from dlio.io import files, limits, world
-from dlio.io.filesystems import filesystem_of
-from dlio.io.sizes import format_size
 from dlio.locking.claim import claimed
-from dlio.locking.claim_file import Claim
 from dlio.stage.client.start import START_SECONDS, Task, serves
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
-from dlio.stage.copies.node_cache import make_room
 from dlio.stage.copies.ownership import check_safe, choosing_again, open_for_us
-from dlio.stage.engine.complete import Claims, take_over
-from dlio.stage.engine.node import AgentStopped, Node
+from dlio.stage.engine.background import AgentStopped, Background
+from dlio.stage.engine.complete import Claims, fill
 from dlio.stage.job import Job
 from dlio.stage.planning.plan import Plan
-
-_FULL = 0.98  # of the room that is left, if it is not enough
 
 _log = logging.getLogger(__name__)
 
@@ -49,20 +41,18 @@ def work(task: Task, say: Callable[[str], None]) -> None:
     Raises:
         DlioError: the agent cannot start.
     """
-    node: Node | None = None
-    try:
-        with ExitStack() as stack:
-            job, plan, folder, claims = choosing_again(partial(_chosen, stack, task))
-            if claims is None:
-                say("ready")
-                return
-            node = _filled(task, job, plan, folder, claims, say)
-        node.until_unused()
-    except AgentStopped:
-        pass
-    finally:
-        if node:
-            node.close()
+    with suppress(AgentStopped), ExitStack() as stack:
+        job, plan, folder, claims = choosing_again(partial(_chosen, stack, task))
+        if claims is None:
+            say("ready")
+            return
+        background = Background(task, say, _log_to, stack.close)
+        try:
+            fill(job, plan, folder, claims, background)
+        except BaseException:
+            if background.may_write:  # the claim is over when this process is
+                _exit(1)
+            raise
 
 
 def _chosen(stack: ExitStack, task: Task) -> tuple[Job, Plan, StagedFolder, Claims | None]:
@@ -90,57 +80,6 @@ def _is_served(folder: StagedFolder, plan: Plan) -> Callable[[], bool]:
         return False
 
     return look
-
-
-def _with_room(task: Task, plan: Plan, folder: StagedFolder) -> Plan:
-    """Returns the plan with the bytes that this node may keep, after making room for what is missing of them."""
-    wanted = sum(file.num_bytes for file in plan.wanted)
-    most = wanted if task.cache_bytes is None else task.cache_bytes
-    here = LiveFolder(folder).present_bytes(files_of(plan.manifest.shards))
-    try:
-        make_room(folder, min(wanted, most) - here, len(plan.wanted))
-    except StorageError as error:
-        free = filesystem_of(folder.dest).free_bytes + here
-        _log.warning("%s: %s are kept, the rest is read from elsewhere", error.text, format_size(free))
-        most = min(most, int(free * _FULL))
-    return replace(plan, room=max(most, 0))
-
-
-def ready_node(task: Task, job: Job, plan: Plan, folder: StagedFolder, claim: Claim | None = None) -> Node:
-    """Returns the node that fetches and serves; raises DlioError if it cannot, as `Node.begin`."""
-    live = LiveFolder(folder)
-    live.make()
-    live.keep_task(replace(task, listed="").to_json())  # a later agent looks itself
-    node = Node(job, _with_room(task, plan, folder), folder)
-    try:
-        node.begin(claim)
-    except BaseException:
-        node.close()
-        raise
-    return node
-
-
-def _filled(task: Task, job: Job, plan: Plan, folder: StagedFolder, claims: Claims, say: Callable[[str], None]) -> Node:
-    """Returns the node that serves a copy once it is complete; raises AgentStopped if the agent must stop before."""
-    is_complete = folder.holds(plan.wanted)
-    if not is_complete:
-        take_over(folder, str(job.source), claims)
-    LiveFolder(folder).make()
-    _log_to(LiveFolder(folder).log)
-    node = ready_node(task, job, plan, folder, claims[0])
-    try:
-        _log.warning("%s is ready", node)
-        say("ready")
-        if not is_complete:
-            node.until_complete()
-            node.agree()
-            folder.finish(node.plan.manifest, node.kept_names, job.access(None))
-            node.publish()
-    except BaseException:
-        if not node.close():  # a thread may still write: the claim is over when this process is
-            _exit(1)
-        raise
-    return node
 
 
 def _log_to(path: Path) -> None:

@@ -1,6 +1,7 @@
-"""Completing a copy in this process: one process of a node fills and serves it, the others wait for it.
+"""Completing a copy: one process of a node fills and serves it, the others wait for it.
 
-The process that fills is a `dlio stage` or an agent. If it dies, one that waits goes on with its unfinished files.
+The process that fills is a `dlio stage` (foreground.py) or an agent (background.py). If it dies, another one goes on
+with its unfinished files.
 """
 
 from __future__ import annotations
@@ -8,35 +9,30 @@ from __future__ import annotations
 import errno
 import logging
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import Protocol
 
-from dlio.dataset.manifest import File
 from dlio.errors import StorageError
 from dlio.io import limits
 from dlio.locking.claim import claimed
 from dlio.locking.claim_file import Claim, is_in_force
 from dlio.stage.client.status import Following
 from dlio.stage.copies import lease
-from dlio.stage.copies.access import Access
 from dlio.stage.copies.base_folder import check_names
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
-from dlio.stage.copies.node_cache import is_being_filled, make_room
+from dlio.stage.copies.node_cache import is_being_filled
 from dlio.stage.copies.ownership import check_safe, choosing_again, folder_for_us, open_for_us
-from dlio.stage.engine.fill import Fill
+from dlio.stage.engine.foreground import Foreground
 from dlio.stage.engine.node import Node
-from dlio.stage.engine.store import Store
-from dlio.stage.engine.together import Together
 from dlio.stage.engine.writing import Create
 from dlio.stage.job import Job, Outcome, await_leader
 from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.planning.plan import Plan
-from dlio.stage.protocol.wire import Origin
 from dlio.stage.strategies import Strategy
-from dlio.stage.transfer.source import StagingSource
 
 _log = logging.getLogger(__name__)
 
@@ -91,14 +87,14 @@ def _complete(job: Job, plan: Plan, copy: str, meeting: Meeting | None) -> Outco
         aside.look()
         return following.is_done()
 
-    with closing(following), claimed(folder.claims, is_done) as claim:
-        if claim is None:
+    with closing(following), claimed(folder.claims, is_done) as claims:
+        if claims is None:
             check_safe(folder)
             return Outcome(staged)
-        names = [file.name for file in wanted]
-        plan = Plan(plan.manifest) if aside.has_left else plan  # the others do not look for this node any more
-        finish = partial(folder.finish, plan.manifest, names, job.access(None))
-        filled = fill(job, plan, folder, claim, finish, meeting=None if aside.has_left else meeting)
+        if aside.has_left:  # the others do not look for this node any more
+            plan, meeting = Plan(plan.manifest), None
+        with residue_removed(folder, claims[0]):
+            filled = fill(job, plan, folder, claims, Foreground(job), meeting=meeting)
     return replace(filled, manifest=staged)
 
 
@@ -127,34 +123,36 @@ class _Aside:
 def _serve_complete(job: Job, plan: Plan, folder: StagedFolder, meeting: Meeting) -> None:
     """Serves a copy that is complete to the other nodes until they are, if no other process does."""
     try:
-        with claimed(folder.claims, lambda: False, patient=False) as claim:
-            if claim:
-                with _at_work(job, plan, folder, claim[0], meeting=meeting) as together:
-                    together.serve()
+        with claimed(folder.claims, lambda: False, patient=False) as claims:
+            if claims:
+                fill(job, plan, folder, claims, Foreground(job), meeting=meeting)
                 return
     except StorageError as error:  # as in a copy of root's
         _log.info("the copy is not served to other nodes: %s", error)
     _Aside(meeting, plan, folder).leave()
 
 
-@contextmanager
-def _at_work(
-    job: Job,
-    plan: Plan,
-    folder: StagedFolder,
-    claim: Claim,
-    create: Create | None = None,
-    meeting: Meeting | None = None,
-) -> Iterator[Together]:
-    """Yields a running node, and ends it."""
-    if meeting:
-        limits.allow_open_files()
-    with (
-        closing(Node(job, plan, folder, create, is_hurried=True, meeting=meeting)) as node,
-        closing(Together(job, node)) as together,
-    ):
-        node.begin(claim)
-        yield together
+class Filler(Protocol):
+    """What differs between the processes that fill: foreground.py, background.py; for one thread."""
+
+    @property
+    def is_hurried(self) -> bool:
+        """Whether somebody waits until all files are here, or one has failed."""
+
+    def fitted(self, plan: Plan, folder: StagedFolder) -> Plan:
+        """Returns the plan of a copy that is begun, as far as there is room for it; raises StorageError."""
+
+    def begin(self, node: Node) -> None:
+        """Learns that loaders can connect."""
+
+    def until_complete(self, node: Node) -> None:
+        """Returns once the node has all that the copy holds; raises why it does not get it."""
+
+    def until_unneeded(self, node: Node) -> None:
+        """Serves as long as anybody needs the node."""
+
+    def close(self, node: Node) -> None:
+        """Ends the node."""
 
 
 def fill(
@@ -162,38 +160,59 @@ def fill(
     plan: Plan,
     folder: StagedFolder,
     claims: Claims,
-    finish: Callable[[], None],
+    filler: Filler,
     *,
     create: Create | None = None,
     meeting: Meeting | None = None,
 ) -> Outcome:
-    """Returns what was done to bring the missing files of a plan into a claimed folder.
+    """Returns what was done to complete a claimed copy, or a share of one, and to serve it as long as it is needed.
 
     Args:
-        job, plan: as `complete`.
-        folder: the target.
-        claims: this process's claim, and the one before it.
-        finish: called once all files have their names, while the node still serves.
+        job, plan, folder, claims, filler: what is copied, where to, and by which process.
         create: makes an unfinished file; None for a plain file.
-        meeting: as `complete`.
+        meeting: the other nodes; None to meet them in a folder, if the plan has others.
 
     Raises:
         DigestError, StorageError: as `complete`.
     """
-    with residue_removed(folder, claims[0]):
+    is_complete = folder.holds(plan.wanted)
+    if not is_complete:
         take_over(folder, str(job.source), claims)
-        missing = folder.missing(plan.wanted)
-        lacked = sum(file.num_bytes for file in missing) - LiveFolder(folder).begun(missing)
-        make_room(folder, lacked, len(missing))
-        if job.listeners.expect:
-            job.listeners.expect(lacked)
-        with _at_work(job, plan, folder, claims[0], create, meeting) as together:
-            together.wait()
-            together.node.agree()
-            finish()
-            together.serve()
-            node = together.node
-            return Outcome(plan.manifest, node.source_bytes, node.store.written_bytes)
+    node = running(job, plan, folder, claims[0], filler, create=create, meeting=meeting)
+    try:
+        filler.begin(node)
+        if not is_complete:
+            filler.until_complete(node)
+            node.agree()
+            if not folder.share:
+                folder.finish(plan.manifest, node.kept_names, job.access(None))
+        filler.until_unneeded(node)
+        return Outcome(plan.manifest, node.source_bytes, node.store.written_bytes)
+    finally:
+        filler.close(node)
+
+
+def running(
+    job: Job,
+    plan: Plan,
+    folder: StagedFolder,
+    claim: Claim | None,
+    filler: Filler,
+    *,
+    create: Create | None = None,
+    meeting: Meeting | None = None,
+) -> Node:
+    """Returns a node that fetches and serves, as `fill`; the caller closes it. Raises DlioError if it cannot begin."""
+    plan = filler.fitted(plan, folder)
+    if meeting:
+        limits.allow_open_files()
+    node = Node(job, plan, folder, create, is_hurried=filler.is_hurried, meeting=meeting)
+    try:
+        node.begin(claim)
+    except BaseException:
+        node.close()
+        raise
+    return node
 
 
 def take_over(folder: StagedFolder, source: str, claims: Claims) -> None:
@@ -202,33 +221,6 @@ def take_over(folder: StagedFolder, source: str, claims: Claims) -> None:
     if previous and not previous.is_over:
         shutil.rmtree(LiveFolder(folder).path, ignore_errors=True)
     folder.begin(source)
-
-
-def fetch_again(source: StagingSource, folder: StagedFolder, file: File, access: Access) -> None:
-    """Fetches one file of a claimed copy from the source, and replaces the present one.
-
-    Raises:
-        DigestError, StorageError: as `complete`.
-    """
-    live = LiveFolder(folder)
-    live.make()
-    store = Store(live, [file], {0}, {0}, lambda _: access, lambda _: source.name_of(file))
-
-    def fetch(number: int, begin: int, target: memoryview, *_: object) -> Origin:
-        source.read_range(file, begin, target)
-        return Origin.SOURCE
-
-    fetching = Fill(store, fetch, lambda _: source.name_of(file), is_hurried=True)
-    fetching.follow([0])
-    fetching.start()
-    try:
-        fetching.settled.wait()
-    finally:
-        if fetching.stop():
-            store.close()
-        source.close()
-    if fetching.failure and not store.is_complete:
-        raise fetching.failure
 
 
 @contextmanager

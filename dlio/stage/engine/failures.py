@@ -1,15 +1,19 @@
-"""Failed files: when each is tried again, and when the readers that wait for it get the error."""
+"""What those who wait for a file learn: that it makes progress, or that it fails, and when that is tried again."""
 
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from dlio.errors import DigestError, StorageError
 from dlio.io import world
+from dlio.stage.protocol.wire import BEAT_SECONDS
 
 ADVICE = "see whether the source and this node's storage answer, then stage again"
 GIVE_UP_SECONDS = 15.0  # without a block: then a waiting reader gets an error
+_MOMENT_SECONDS = 0.1
 _FAILING_SECONDS = 8.0  # of failures that may pass
 _PAUSES = (0.25, 5.0)  # before it is tried again: the first, twice as long each time, the longest
 _DAMAGED_PAUSE = 60.0  # all of a damaged file would be read again
@@ -76,11 +80,7 @@ class Failures:
         return self._of.get(number)
 
     def checked(self, number: int, asked: float) -> Failure | None:
-        """Returns what fails of a file; raises it if a reader that waits since `asked` is to get it.
-
-        Raises:
-            FullError, StorageError: as `Fill.need`.
-        """
+        """Returns what fails of a file; raises it, as `Fill.need`, if a reader that waits since `asked` gets it."""
         failure = self.get(number)
         if failure and failure.errno in FULL:
             raise FullError(failure.problem)
@@ -124,3 +124,90 @@ class Failures:
         """The last error that still holds; "" if none."""
         with self._lock:
             return max(self._of.values(), key=lambda failure: failure.last).problem if self._of else ""
+
+
+class News:
+    """What one waits for of a file, in one thread, with a beat every two seconds; set by what came, or failed."""
+
+    def __init__(self, beat: Callable[[], None] | None) -> None:
+        self._beat, self._beaten, self.event = beat, world.monotonic(), world.event()
+
+    def wait(self) -> None:
+        """Waits for news, or a moment: what is waited for may change without them."""
+        self.event.wait(_MOMENT_SECONDS)
+        self.event.clear()
+        if self._beat and world.monotonic() - self._beaten > BEAT_SECONDS:
+            self._beaten = world.monotonic()
+            self._beat()
+
+
+class Waiters:
+    """Wakes those who wait for a file; one condition for all would wake everybody for each piece. For any thread."""
+
+    def __init__(self) -> None:
+        self._lock = world.lock()
+        self._events: dict[int, list[world.Event]] = {}
+
+    @contextmanager
+    def news(self, number: int, beat: Callable[[], None] | None = None) -> Iterator[News]:
+        """Yields the news of a file."""
+        found = News(beat)
+        with self._lock:
+            self._events.setdefault(number, []).append(found.event)
+        try:
+            yield found
+        finally:
+            with self._lock:
+                self._events[number].remove(found.event)
+                if not self._events[number]:
+                    del self._events[number]
+
+    def wake(self, number: int) -> None:
+        """Wakes those who wait for a file."""
+        with self._lock:
+            for event in self._events.get(number, ()):
+                event.set()
+
+    def wake_all(self) -> None:
+        """Wakes all who wait."""
+        with self._lock:
+            for number in self._events:
+                for event in self._events[number]:
+                    event.set()
+
+
+class Work:
+    """A condition that is notified of work. Of all threads that wait, one looks for what comes without a notice."""
+
+    def __init__(self) -> None:
+        self._changed, self._is_looked_for = world.condition(), False
+
+    def __enter__(self) -> None:
+        self._changed.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self._changed.__exit__(None, None, None)
+
+    def notify(self, count: int = 1) -> None:
+        """Wakes as many threads."""
+        self._changed.notify(count)
+
+    def notify_all(self) -> None:
+        """Wakes all threads."""
+        self._changed.notify_all()
+
+    def hand_over(self) -> None:
+        """Has another thread look, if none does, since this one has found work."""
+        if not self._is_looked_for:
+            self._changed.notify()
+
+    def wait(self, seconds: float) -> None:
+        """Waits for a notice: the thread that looks for some seconds at most."""
+        if self._is_looked_for:
+            self._changed.wait()
+            return
+        self._is_looked_for = True
+        try:
+            self._changed.wait(seconds)
+        finally:
+            self._is_looked_for = False

@@ -71,6 +71,15 @@ class Fetching:
         meeting = self._meeting
         return meeting is None or self._plan.owner(number, _If(has_lost)) == self._plan.node
 
+    @property
+    def exchanges(self) -> bool:
+        """Whether this node passes files to others, and gets them."""
+        return self._meeting is not None
+
+    def is_far(self, number: int) -> bool:
+        """Returns whether another node is to read a file from the source, be it lost or not."""
+        return self._plan.owner(number) != self._plan.node
+
     def is_expected(self, number: int) -> bool:
         """Returns whether a file is left to the node that reads it, which has not started yet."""
         if self._meeting is None:

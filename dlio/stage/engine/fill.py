@@ -13,10 +13,10 @@ from functools import partial
 from dlio.errors import DigestError, StorageError
 from dlio.io import world
 from dlio.io.threads import started_up_to
-from dlio.stage.engine.failures import ADVICE, GIVE_UP_SECONDS, Failures, LaterError
+from dlio.stage.engine.failures import ADVICE, GIVE_UP_SECONDS, Failures, LaterError, Waiters, Work
+from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.pending import Pending, Piece
 from dlio.stage.engine.store import Store
-from dlio.stage.engine.waiters import Waiters, Work
 from dlio.stage.engine.writing import Buffers
 from dlio.stage.planning import flows
 from dlio.stage.protocol.wire import Origin, Span
@@ -36,11 +36,7 @@ class Fill:
         store: the files.
         fetch: fills memory with a span of a file, and returns its origin: (number, begin, target, only from the source,
             whether a reader waits).
-        source_name: returns the name of a file at the source.
-        judge: called with each whole file, and whether its digest is right.
-        is_for_later: returns whether the background leaves a file for a later round.
-        is_far: returns whether another node is to read a file from the source, be it lost or not; None if all are
-            read by this node.
+        others: the nodes that files may come from, too; None if there is only the source.
         is_hurried: somebody waits until all files are here, or one has failed.
     """
 
@@ -48,19 +44,16 @@ class Fill:
         self,
         store: Store,
         fetch: Callable[[int, int, memoryview, bool, bool], Origin],
-        source_name: Callable[[int], str],
-        judge: Callable[[int, bool], None] = lambda number, is_right: None,
-        is_for_later: Callable[[int], bool] = lambda number: False,
-        is_far: Callable[[int], bool] | None = None,
+        others: Fetching | None = None,
         *,
         is_hurried: bool = False,
     ) -> None:
-        self._store, self._fetch, self._source_name, self._judge = store, fetch, source_name, judge
+        self._store, self._fetch, self._others = store, fetch, others
         self._changed = Work()
         self._waiters, self._failures = Waiters(), Failures()
-        kinds = 1 if is_far is None else 2
+        kinds = 2 if others and others.exchanges else 1
         self._most = flows.THREADS // (kinds if is_hurried else 1)  # of each kind: their pieces are large
-        self._is_far = is_far or (lambda number: False)
+        is_for_later = others.is_expected if others else lambda number: False
         self._pending = [
             Pending(store, self._failures, is_for_later, self._most, is_hurried=is_hurried) for _ in range(kinds)
         ]
@@ -163,7 +156,9 @@ class Fill:
         latest = self._progress.get(number, 0.0) if self._of(number).has_begun(number) else self.latest
         idle = world.monotonic() - max(asked, latest)
         if idle > GIVE_UP_SECONDS or self._stopped:
-            why = failure.problem if failure else f"{self._source_name(number)} has not been read for {idle:.0f} s"
+            why = (
+                failure.problem if failure else f"{self._store.source_name(number)} has not been read for {idle:.0f} s"
+            )
             raise StorageError(f"{why}: {ADVICE}")
 
     def _work(self) -> None:
@@ -216,7 +211,7 @@ class Fill:
             )
             is_cached = is_urgent or (self._is_read_soon and origin == Origin.SOURCE)
             if world.monotonic() > self._ends_at:  # it hung, and was left behind: a successor may write these files
-                raise StorageError(f"{self._source_name(piece.number)} answered too late: {ADVICE}")
+                raise StorageError(f"{self._store.source_name(piece.number)} answered too late: {ADVICE}")
             self._store.write(piece.number, piece.begin, target, None if is_cached else release)
         except BaseException:
             release()
@@ -249,9 +244,13 @@ class Fill:
             self._changed.notify()  # another thread fetches in the meantime
             return True
 
+    def _judge(self, number: int, *, is_right: bool) -> None:
+        if self._others:
+            self._others.judge(number, is_right)
+
     def _named(self, number: int) -> None:
         """Notes that a file has its name."""
-        self._judge(number, True)
+        self._judge(number, is_right=True)
         with self._changed:
             self._failures.mend(number)
             self._progress.pop(number, None)
@@ -264,7 +263,7 @@ class Fill:
         if not isinstance(error, DigestError):
             self._note(number, error)
             return
-        self._judge(number, False)
+        self._judge(number, is_right=False)
         if not self._failures.is_first_damage(number):
             self._note(number, error)
         try:
@@ -282,7 +281,8 @@ class Fill:
 
     def _of(self, number: int) -> Pending:
         """Returns the pieces of those files that a file belongs to."""
-        return self._pending[-1] if self._is_far(number) else self._pending[0]
+        is_far = len(self._pending) > 1 and self._others and self._others.is_far(number)
+        return self._pending[1 if is_far else 0]
 
     def _take(self) -> tuple[Piece, bool] | None:
         """Waits for the next piece and marks it as under way; None once stopped. Also returns whether it is urgent."""

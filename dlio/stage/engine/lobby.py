@@ -66,12 +66,7 @@ def ended_by(stack: ExitStack, listener: L) -> L:
 
 
 class Waiting(Generic[Entry]):
-    """Entries that wait, and which of them gives way to the next one.
-
-    Args:
-        most_of_host: entries of one host.
-        most: of all hosts.
-    """
+    """Entries that wait, at most so many of one host and of all, and which of them gives way to the next one."""
 
     def __init__(self, most_of_host: int, most: int) -> None:
         self._most_of_host, self._most = most_of_host, most
@@ -120,12 +115,11 @@ class _Guest:
 
 
 class Lobby:
-    """Runs until it is closed.
+    """Runs until it is closed, if there are listeners.
 
     Args:
-        listeners: where clients come in; if there are none, nothing runs.
-        enter: called with the socket, host and name of each verified client, and what it shall be sent first; takes
-            over the socket.
+        listeners: where clients come in.
+        enter: takes over the socket of a verified client, with its host and name, and what it shall be sent first.
         complain: called with a host and what it did wrong.
     """
 

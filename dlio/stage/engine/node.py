@@ -1,4 +1,4 @@
-"""The engine of one node: what it keeps and fetches, what it reports, and when an agent ends."""
+"""The engine of one node: what it keeps and fetches, and what it reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from dlio.errors import StorageError
 from dlio.io import files, world
 from dlio.locking.claim_file import Claim, is_in_force
 from dlio.locking.owner import Owner
-from dlio.stage.copies import lease
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import AgentRecord, LiveFolder
 from dlio.stage.copies.small_files import lacking
@@ -34,16 +33,10 @@ from dlio.stage.planning.plan import Plan
 from dlio.stage.protocol.unix import UnixListener
 from dlio.stage.protocol.wire import Span
 
-_LOOK_SECONDS = 2.0  # between two looks at leases and folders
-UNUSED_SECONDS = 10.0  # without a client
 STUCK_SECONDS = 600.0  # without a block: nobody waits any longer for a node
 _SHOWN_NODES = 100  # which mostly fit into `wire.MAX_STAT`
 
 _log = logging.getLogger(__name__)
-
-
-class AgentStopped(BaseException):
-    """The agent stops before its copy is complete: the next process that claims the copy continues it."""
 
 
 class Node:
@@ -51,6 +44,7 @@ class Node:
 
     Attributes:
         meeting: the other nodes; None if files are passed to none.
+        is_needed: whether the next agent of a part goes on with what this one leaves.
 
     Args:
         job: where the data set is read, and who may read the copy.
@@ -76,30 +70,16 @@ class Node:
         self._live = LiveFolder(folder)
         self._live.make()
         self._orders: dict[bytes, list[int]] = {}
-        self._began, self._is_needed = world.monotonic(), True
+        self._began, self.is_needed = world.monotonic(), True
         content = plan.manifest.content_id
         if meeting is None and plan.num_nodes > 1:
             place = MeetingFolder(meeting_folder(content), plan.node, plan.num_nodes)
             meeting = Meeting(place, plan.node, plan.num_nodes, content)
         self.meeting = meeting
         self._has_agreed = folder.has_manifest() or all(file.digest for file in plan.listed)
-        self.store = Store(
-            self._live,
-            plan.listed,
-            plan.kept,
-            absent := self._lacking(),
-            job.access,
-            self._source_name,
-            create,
-            job.listeners.report,
-            plan.groups,
-        )
+        self.store = Store(self._live, plan, absent := self._lacking(), job, create, job.listeners.report)
         self._fetching = Fetching(job.source, self.plan, self.meeting, self.store.learned.receives)
-        is_far = (lambda number: plan.owner(number) != plan.node) if self.meeting else None
-        self.fill = Fill(
-            self.store, self._fetching.fetch, self._source_name, self._fetching.judge, self._fetching.is_expected,
-            is_far, is_hurried=is_hurried,
-        )  # fmt: skip
+        self.fill = Fill(self.store, self._fetching.fetch, self._fetching, is_hurried=is_hurried)
         self.owns = self._fetching.owns
         self._relay = Relay(self._fetching.fetch, self._fetching.asked)
         self._lock = world.lock()
@@ -125,9 +105,6 @@ class Node:
         """Returns the numbers of the kept files that have no final name, or no digest, yet; raises StorageError."""
         kept = {self.plan.listed[number]: number for number in self.plan.kept}
         return {kept[file] for file in lacking(self.folder, list(kept), self.plan.groups)}
-
-    def _source_name(self, number: int) -> str:
-        return self._job.source.name_of(self.plan.listed[number])
 
     def begin(self, claim: Claim | None = None) -> None:
         """Publishes its address for the loaders and the other nodes, and starts to fetch.
@@ -174,31 +151,11 @@ class Node:
         """Returns this node's record to another one; see `AgentState`."""
         return self.meeting.asked_by(node, complete, self.peer()) if self.meeting else self.peer().to_json()
 
-    def until_complete(self) -> None:
-        """Returns once the copy is complete; raises AgentStopped if the agent must stop before."""
-        while not (self.store.is_complete and self.plan.is_whole):
-            self._tick(may_end=not self.plan.is_whole)
-
     def agree(self) -> None:
         """Compares the digests that were found with other nodes'; raises as dlio/stage/meeting/agreeing.py."""
         if not self._has_agreed:  # until then the others serve this node
             agree(self.meeting, self.plan, self.folder.path, self.store.learned, self._fetching.digest_at_source)
             self._has_agreed = True
-
-    def until_unused(self) -> None:
-        """Serves until nobody needs it any more; raises AgentStopped then, or when the agent must stop."""
-        while True:
-            self._tick(may_end=True)
-
-    def _tick(self, *, may_end: bool) -> None:
-        if may_end or self.fill.settled.is_set():  # the latter without all files: a thread was interrupted
-            world.sleep(_LOOK_SECONDS)
-        elif self.fill.settled.wait(_LOOK_SECONDS):
-            return
-        self.beat()
-        if self._is_over() or self._is_given_up() or (may_end and self._is_unused()):
-            self._is_needed = False
-            raise AgentStopped
 
     def beat(self) -> None:
         """Shows that this node lives, and how far it is."""
@@ -210,44 +167,23 @@ class Node:
         """The bytes read from the source."""
         return self._fetching.source_bytes
 
-    def _is_over(self) -> bool:
-        """Returns whether the copy has been removed, or the job has given it back."""
-        if not self._is_ours:
-            return True
-        try:
-            return bool(lease.job_name()) and not lease.leases(self.folder)
-        except OSError:
-            return True
-
     @property
-    def _is_ours(self) -> bool:
+    def is_ours(self) -> bool:
         """Whether the live folder is the one that this process has filled: its successor makes another."""
         try:
             return self._live.path.stat().st_ino == self._inode
         except OSError:
             return False
 
-    def _is_given_up(self) -> bool:
-        """Returns whether the copy cannot be completed, and no loader waits: a later one starts an agent again."""
-        is_stuck = self.is_stuck(self.plan.node, self.store.present_bytes)
-        return is_stuck and not self.store.is_complete and self.server.idle_seconds > STUCK_SECONDS
-
     def awaits_any(self) -> bool:
         """Returns whether another node needs this one: it is present or expected, and neither complete nor stuck."""
-        return self.meeting is not None and self.meeting.awaits_any(lambda peer: self.is_stuck(peer.node, peer.staged))
+        return self.meeting is not None and self.meeting.awaits_any(
+            lambda peer: self.is_stuck(peer.node, peer.staged_bytes)
+        )
 
     def is_stuck(self, node: int, staged: int) -> bool:
         """Returns whether a node has got nothing for so long that nobody waits for it."""
         return self._heartbeats.note(node, staged) > STUCK_SECONDS
-
-    def _is_unused(self) -> bool:
-        if self.server.idle_seconds < UNUSED_SECONDS:
-            return False
-        if self.plan.is_whole and self.plan.manifest.node is None:
-            return not self.awaits_any()
-        with suppress(OSError):
-            return not lease.leases(self.folder)
-        return True
 
     def order(self, client: bytes, first: int, shards: list[int]) -> None:
         """Takes a part of a client's order; see `Surroundings`."""
@@ -272,7 +208,7 @@ class Node:
             "peer_bytes": self._fetching.peer_bytes,
             "sent_bytes": self.server.sent_bytes,
             "keeps_all": self.plan.is_whole,
-            "nodes": [peer.shown for peer in (self.peer(), *others)],
+            "nodes": [peer.to_json() for peer in (self.peer(), *others)],
         }
 
     @property
@@ -288,7 +224,7 @@ class Node:
 
     def close(self) -> bool:
         """Stops fetching and serving, and removes its records; returns whether nothing can be written any more."""
-        is_ours = self._is_ours
+        is_ours = self.is_ours
         if is_ours:
             self._live.remove_record()
         if self.meeting and self.store.is_complete:
@@ -302,7 +238,7 @@ class Node:
         if self.meeting:
             self.meeting.leave(self.peer() if self._is_hurried else None)
         is_complete = self.store.is_complete if self.folder.share else self.folder.has_manifest()
-        if is_ours and is_complete and not (self._is_needed and self.plan.needs_peers):  # else for the next agent
+        if is_ours and is_complete and not (self.is_needed and self.plan.needs_peers):  # else for the next agent
             shutil.rmtree(self._live.path, ignore_errors=True)
             with suppress(StorageError):  # after a loss of power it would be there again
                 files.sync_folder(self._live.path.parent)

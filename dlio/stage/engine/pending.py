@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from dlio.errors import StorageError
 from dlio.io import world
+from dlio.stage.copies.blocks import BLOCK_BYTES
 from dlio.stage.engine.failures import Failures
 from dlio.stage.engine.store import Store
-from dlio.stage.engine.waiters import FetchBudget
 from dlio.stage.engine.writing import MOST_BYTES
 from dlio.stage.protocol.wire import Span
 
@@ -22,6 +22,11 @@ LOOK_SECONDS = 0.25  # between two rounds through the files that are left
 _IDLE_SECONDS = 5.0  # between two looks for unannounced work, once all is present
 _LEAST_BYTES = 256 << 10  # whole blocks, as every size between
 _SHORT_SECONDS, _LONG_SECONDS = 0.25, 1.0
+_QUIET_SECONDS = 0.5  # since something was urgent
+_BURST_SECONDS = 3.0  # in which a loader that begins gets nearly all
+# pieces at a time, and their bytes; the first of an agent that has just started, for a loader that comes next
+_OPENING, _QUIET, _BUSY, _BURST = (2, 512 << 10), (4, MOST_BYTES), (4, 512 << 10), (1, 128 << 10)
+_OPENING_SECONDS = 0.02  # for which such a loader may have to wait for one of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +40,6 @@ class Piece:
 
 class PieceSize:
     """The size of a piece: as much as comes in about half a second, so that a slow source shows progress.
-
-    Args:
-        first: the size of the first pieces.
 
     Attributes:
         rate: bytes a second of the latest piece that was not tiny; 0 before the first.
@@ -67,6 +69,38 @@ class PieceSize:
                 self._num_bytes = max(num_bytes // 2, _LEAST_BYTES)
             elif seconds < _SHORT_SECONDS:
                 self._num_bytes = min(num_bytes * 2, MOST_BYTES)
+
+
+class FetchBudget:
+    """Limits what is fetched while no reader waits for it: less while readers wait, whose pieces come after it.
+
+    Args:
+        hurried: pieces at a time while nothing is urgent, if somebody waits for all files; else 0.
+    """
+
+    def __init__(self, hurried: int = 0) -> None:
+        self._hurried = hurried
+        self._urgent_at = self._burst_began = 0.0
+        self._began = world.monotonic()
+
+    def note_urgent(self) -> None:
+        """Counts a reader that waits."""
+        now = world.monotonic()
+        if now - self._urgent_at > _QUIET_SECONDS:
+            self._burst_began = now
+        self._urgent_at = now
+
+    def now(self, rate: float) -> tuple[int, int]:
+        """Returns the pieces at a time, and the bytes of each, if the latest piece came at this rate."""
+        now = world.monotonic()
+        if now - self._urgent_at <= _QUIET_SECONDS:
+            return _BURST if now - self._burst_began < _BURST_SECONDS else _BUSY
+        if self._hurried:
+            return self._hurried, MOST_BYTES
+        soon = int(rate * _OPENING_SECONDS)
+        if soon >= MOST_BYTES or now - self._began > _BURST_SECONDS:
+            return _QUIET
+        return _OPENING[0], max(_OPENING[1], soon - soon % BLOCK_BYTES)
 
 
 def without(span: Span, taken: Sequence[Piece]) -> Iterator[Span]:

@@ -38,12 +38,7 @@ class _Reading:
 
 
 class Relay:
-    """Reads the ranges; for any number of threads.
-
-    Args:
-        fetch: fills memory with a span of a file, and returns its origin: as `Fetching.fetch`.
-        asked: returns who is asked for a file now.
-    """
+    """Reads the ranges, by `fetch` and `asked` of `Fetching`; for any number of threads."""
 
     def __init__(self, fetch: Callable[[int, int, memoryview, bool], Origin], asked: Callable[[int], str]) -> None:
         self._fetch, self._asked = fetch, asked

@@ -48,15 +48,7 @@ class AgentState(Protocol):
 
 
 class Server:
-    """Listens until it is closed.
-
-    Args:
-        listeners: where clients come in.
-        store: the files that this node keeps.
-        fill: fetches them.
-        relay: reads the other files.
-        agent: what else is known.
-    """
+    """Listens until it is closed: `fill` fetches the files that `store` keeps, `relay` reads the others."""
 
     def __init__(
         self, listeners: Sequence[Listener], store: Store, fill: Fill, relay: Relay, agent: AgentState

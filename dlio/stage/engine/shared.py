@@ -18,7 +18,8 @@ from dlio.stage.copies.base_folder import check_names
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.ownership import check_safe, choosing_again, folder_for_us, open_for_us
-from dlio.stage.engine.complete import fill
+from dlio.stage.engine.complete import fill, residue_removed
+from dlio.stage.engine.foreground import Foreground
 from dlio.stage.engine.writing import Create
 from dlio.stage.job import Job, Outcome
 from dlio.stage.planning import striping
@@ -28,15 +29,7 @@ from dlio.stage.strategies import LayingOut, Strategy
 
 
 def complete_shared(job: Job, strategy: Strategy) -> Outcome:
-    """Returns the staged data set in a folder that all nodes see.
-
-    Args:
-        job: the source and the destination.
-        strategy: gives the share of each node.
-
-    Raises:
-        DlioError: as `dlio.stage.engine.complete.complete`, or a layout is refused.
-    """
+    """Returns the staged data set in a folder that all nodes see; raises as `complete`, or if a layout is refused."""
     return choosing_again(partial(_complete, job, strategy))
 
 
@@ -68,8 +61,11 @@ def _complete(job: Job, strategy: Strategy) -> Outcome:
 
 def _copy_share(job: Job, folder: StagedFolder, plan: Plan, create: Create | None) -> Outcome:
     """Copies one share, or waits for the node that copies it."""
-    with claimed(folder.claims, lambda: not folder.missing(plan.wanted)) as claim:
-        return Outcome(job.manifest) if claim is None else fill(job, plan, folder, claim, lambda: None, create=create)
+    with claimed(folder.claims, lambda: not folder.missing(plan.wanted)) as claims:
+        if claims is None:
+            return Outcome(job.manifest)
+        with residue_removed(folder, claims[0]):
+            return fill(job, plan, folder, claims, Foreground(job), create=create)
 
 
 def _check_layouts(root: Path, laid_out: Mapping[str, Layout]) -> None:

@@ -8,9 +8,10 @@ named at once.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Protocol
 
 from dlio.cached import cached_property
 from dlio.dataset.manifest import File
@@ -25,7 +26,18 @@ from dlio.stage.copies.small_files import Groups
 from dlio.stage.engine import writing
 from dlio.stage.engine.failures import FULL, FullError
 from dlio.stage.engine.running_digest import Begun, Held, RunningDigest
+from dlio.stage.planning.plan import Plan
 from dlio.stage.protocol.wire import Span
+
+
+class Described(Protocol):
+    """What a store asks about the files' source."""
+
+    def name_of(self, file: File) -> str:
+        """Returns the name of a file, for messages."""
+
+    def access(self, file: File) -> Access:
+        """Returns who may read a finished file; raises StorageError."""
 
 
 class Store:
@@ -33,14 +45,11 @@ class Store:
 
     Args:
         live: the live folder.
-        listed: all files of the data set, in the order of the manifest.
-        kept: the numbers of the files that this node keeps.
-        lacking: those of them that have no final name, or are damaged.
-        access: returns who may read a finished file.
-        source_name: returns the name of a file at the source, for messages.
+        plan: lists the files, and says which of them this node keeps.
+        lacking: the numbers of those that have no final name, or are damaged.
+        source: names the files, and says who may read them.
         create: makes an unfinished file; None for a plain file.
-        report: called with the bytes written since the last call, never from two threads at once.
-        groups: the files of each group that counts as one of the files, by its name.
+        report: called with the bytes written since the last call, by one thread at a time.
 
     Attributes:
         written_bytes: written so far, holes included.
@@ -49,29 +58,30 @@ class Store:
     def __init__(
         self,
         live: LiveFolder,
-        listed: Sequence[File],
-        kept: Collection[int],
+        plan: Plan,
         lacking: Collection[int],
-        access: Callable[[File], Access],
-        source_name: Callable[[int], str] = str,
+        source: Described,
         create: writing.Create | None = None,
         report: Callable[[int], None] | None = None,
-        groups: Mapping[str, Sequence[File]] | None = None,
     ) -> None:
-        self.listed = listed
-        self._access, self._source_name, self._create, self._report = access, source_name, create, report
-        self._files, self._final, self._kept = live.files, str(live.staged.path), kept
-        self.learned = Learned(live.staged.path, groups)
-        self._groups = Groups(live.staged.path, groups or {}, self.learned, live.files)
+        self.listed, self._kept = plan.listed, plan.kept
+        self._source, self._create, self._report = source, create, report
+        self._files, self._final = live.files, str(live.staged.path)
+        self.learned = Learned(live.staged.path, plan.groups)
+        self._groups = Groups(live.staged.path, plan.groups, self.learned, live.files)
         self._lock, self._counting = world.lock(), world.lock()
         self._begun, self._at_once = dict[int, Begun](), set[int]()  # the latter are being written as a whole
         self._has_residue = self._files.is_dir() and any(each.name != CONTROL for each in self._files.iterdir())
         self._held, self.written_bytes = Held(), 0
-        self._finished = set(kept).difference(lacking)
-        self._finished_bytes = sum(listed[number].num_bytes for number in self._finished)
+        self._finished = set(self._kept).difference(lacking)
+        self._finished_bytes = sum(self.listed[number].num_bytes for number in self._finished)
 
     def __contains__(self, number: int) -> bool:
         return number in self._kept
+
+    def source_name(self, number: int) -> str:
+        """Returns the name of a file at the source, for messages."""
+        return self._source.name_of(self.listed[number])
 
     @cached_property
     def num_bytes(self) -> int:
@@ -97,13 +107,10 @@ class Store:
     def missing(self, number: int, spans: Sequence[Span], *, begins: bool = True) -> list[Span]:
         """Returns what is missing of the spans of a kept file, rounded out to blocks; all of a small file.
 
-        Args:
-            number, spans: the file, and its ranges.
-            begins: makes the file, for a reader of its parts; else all of it is missing if nothing of it is here.
+        If that `begins` the file, it is made, for a reader of its parts; else all of an absent file is missing.
 
         Raises:
-            FullError: there is no room for the file.
-            StorageError: the file cannot be made.
+            FullError, StorageError: there is no room for the file, or it cannot be made.
         """
         if self._is_small(number):
             return [] if self.is_whole(number) else [(0, self.listed[number].num_bytes)]
@@ -169,8 +176,8 @@ class Store:
         if self.is_finished(number):
             return
         file = self.listed[number]
-        self.learned.check(file, files.digest_bytes(data, self._algorithm(number)), lambda: self._source_name(number))
-        access = self._access(file)
+        self.learned.check(file, files.digest_bytes(data, self._algorithm(number)), lambda: self.source_name(number))
+        access = self._source.access(file)
         writing.write_whole(path, file, data, self._create, access, reads_end=not self._is_small(number))
         self._name(number, path)
         self._count(file.num_bytes)
@@ -204,8 +211,8 @@ class Store:
             self.write(number, 0, memoryview(b""))
         elif begun := self._unfinished(number):
             file, path = self.listed[number], self._path(number)
-            self.learned.check(file, begun.digest.whole(), lambda: self._source_name(number))
-            access = self._access(file)
+            self.learned.check(file, begun.digest.whole(), lambda: self.source_name(number))
+            access = self._source.access(file)
             try:
                 with files.storage_errors("sync", path), writing.opened(path, os.O_RDONLY) as descriptor:
                     world.fsync(descriptor)

@@ -230,7 +230,7 @@ class Meeting:
 
     def _updated(self, node: int, word: Peer) -> Peer:
         """Returns a node's word, with all that it keeps if others know that it has it."""
-        return replace(word, is_complete=True, staged=word.total) if node in self._complete else word
+        return replace(word, is_complete=True, staged_bytes=word.total_bytes) if node in self._complete else word
 
     def _ask_some(self) -> None:
         """Asks the nodes that are next how far they are, for a second at most."""

@@ -1,7 +1,12 @@
-"""What a node of a job tells the others of itself."""
+"""What a node of a job tells of itself: to the other nodes, to its machine's loaders, and to `dlio stage --status`.
+
+It is one record, whoever asks: in the folder where the nodes meet, in the answers to PEER and STAT (protocol/wire.py),
+and what `--status` prints. That leaves out `_UNSHOWN`, and adds the time that is left.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from ipaddress import IPv4Address
 from typing import Any
@@ -9,6 +14,7 @@ from typing import Any
 from dlio.io import world
 from dlio.locking.owner import Owner
 
+_UNSHOWN = ("address", "owner", "had_bytes", "has_left")
 MOST_TEXT, _HEAD = 200, 60  # characters of what failed, and of its beginning if it is longer
 
 
@@ -21,18 +27,18 @@ def shortened(problem: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """What a node tells the others of itself.
+    """What a node tells of itself.
 
     Attributes:
         node: its rank.
         address: where it listens.
         owner: its process.
         is_complete: whether it has all that it keeps.
-        staged: the bytes that it has.
-        total: the bytes that it keeps in the end.
-        rate: bytes a second since it began.
+        staged_bytes: that it has.
+        total_bytes: that it keeps in the end.
+        bytes_per_second: since it began.
         waiting_for: what failed last; "" if nothing.
-        had: the bytes that it had when it began.
+        had_bytes: that it had when it began.
         has_left: it has ended, and will not come back by itself.
     """
 
@@ -40,29 +46,16 @@ class Peer:
     address: world.Address
     owner: Owner
     is_complete: bool
-    staged: int
-    total: int
-    rate: int = 0
+    staged_bytes: int
+    total_bytes: int
+    bytes_per_second: int = 0
     waiting_for: str = ""
-    had: int = 0
+    had_bytes: int = 0
     has_left: bool = False
-
-    @property
-    def shown(self) -> dict[str, Any]:
-        """Its figures, for `Client.stat`."""
-        return {
-            "node": self.node,
-            "host": self.owner.host,
-            "staged_bytes": self.staged,
-            "total_bytes": self.total,
-            "bytes_per_second": self.rate,
-            "is_complete": self.is_complete,
-            "waiting_for": self.waiting_for,
-        }
 
     def to_json(self) -> dict[str, Any]:
         """Returns the record as a dictionary of plain values."""
-        return asdict(self)
+        return {**asdict(self), "host": self.owner.host}
 
     @classmethod
     def from_json(cls, node: int, record: Any) -> Peer:
@@ -71,7 +64,8 @@ class Peer:
             raise ValueError(f"expected the record of node {node}")
         host, port = record["address"]
         address = (str(IPv4Address(host)) if host else "", _number(port, 1 << 16))
-        staged, total, rate, had = (_number(record[name]) for name in ("staged", "total", "rate", "had"))
+        numbers = ("staged_bytes", "total_bytes", "bytes_per_second", "had_bytes")
+        staged, total, rate, had = (_number(record[name]) for name in numbers)
         return cls(
             node, address, Owner.from_json(record["owner"]), bool(record["is_complete"]), staged, total, rate,
             shortened(str(record["waiting_for"])), had, bool(record["has_left"]),
@@ -80,12 +74,19 @@ class Peer:
     @property
     def lacked(self) -> int:
         """The bytes that it lacked at first."""
-        return self.total - self.had
+        return self.total_bytes - self.had_bytes
 
     @property
     def lacks(self) -> int:
         """The bytes that it has still to write."""
-        return max(0, self.total - self.staged)
+        return max(0, self.total_bytes - self.staged_bytes)
+
+
+def shown(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the figures of a record, with the seconds until its node has all; None for them if nothing comes."""
+    left, rate = record["total_bytes"] - record["staged_bytes"], record["bytes_per_second"]
+    figures = {name: value for name, value in record.items() if name not in _UNSHOWN}
+    return {**figures, "seconds_left": round(left / rate, 1) if rate else None}
 
 
 def _number(value: Any, end: int = 1 << 63) -> int:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from dlio.errors import UsageError
 from dlio.stage.planning.cost import Machine
 from dlio.stage.planning.flows import Array, Flows, shared
-from dlio.stage.planning.placement import BLOCK_BYTES
+from dlio.stage.planning.plan import BLOCK_BYTES
 
 PERCENTILES = (50, 90, 99, 100)
 MOST_NODES = 1_000_000

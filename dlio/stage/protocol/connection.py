@@ -53,11 +53,7 @@ class AgentError(StorageError):
 
 
 class Connection:
-    """A client's connection to an agent; for one thread at a time.
-
-    Args:
-        peer: the socket, on which both ends have verified each other.
-    """
+    """A client's connection to an agent, on which both ends have verified each other; for one thread at a time."""
 
     def __init__(self, peer: world.Socket) -> None:
         self._peer = peer
@@ -88,11 +84,7 @@ class Connection:
         return reply
 
     def read(self, request: Request, target: memoryview, patience: float = float("inf")) -> Origin | None:
-        """Fills `target`, as long as the request's ranges; returns None if the node does not have them.
-
-        Raises:
-            AgentError, WireError, OSError: as `ask`.
-        """
+        """Fills `target`, as long as the request's ranges; returns None if the node lacks them; raises as `ask`."""
         status, origin, length = self.ask(request, limit=len(target), patience=patience)
         if status != Status.OK:
             return None
@@ -167,11 +159,7 @@ def _left(deadline: float) -> float:
 
 
 class ConnectionPool:
-    """Connections to one agent; for any number of threads.
-
-    Args:
-        most: connections that are kept.
-    """
+    """Connections to one agent, of which so many are kept; for any number of threads."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -180,10 +168,6 @@ class ConnectionPool:
 
     def use(self, ask: Callable[[Connection], Answer], connect: Callable[[], Connection]) -> Answer:
         """Returns what `ask` does, on a new connection if the one kept was closed since.
-
-        Args:
-            ask: uses a connection.
-            connect: returns a new one; raises OSError.
 
         Raises:
             AgentError: the agent could not do it.

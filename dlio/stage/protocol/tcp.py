@@ -33,10 +33,7 @@ def _proof(token: bytes, role: bytes, theirs: bytes, own: bytes, content: str, s
 class TcpListener:
     """Where an agent listens to other nodes; a `Listener`.
 
-    Args:
-        host: the address to listen on, at any port; or a socket that listens already.
-        token: the job's.
-        content: the content id of the data set.
+    The host is the address to listen on, at any port, or a socket that listens already.
     """
 
     answer_bytes = NONCE_BYTES + _PROOF_BYTES
@@ -85,11 +82,7 @@ def listening_at(host: str) -> world.Socket:
 def connect(address: world.Address, token: bytes, content: str, client: bytes) -> Connection:
     """Returns a connection to another node's agent.
 
-    Args:
-        address: where the agent listens.
-        token: the job's.
-        content: the content id of the data set.
-        client: `CLIENT_BYTES` that name this client on all of its connections.
+    Both ends know the job's token and mean the same content id. `CLIENT_BYTES` name a client on all its connections.
 
     Raises:
         RefusedError: the server has another token or data set.

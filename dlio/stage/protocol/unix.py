@@ -86,10 +86,7 @@ class UnixListener:
 def connect(live: LiveFolder, where: str, client: bytes) -> Connection:
     """Returns a connection to the agent of this node that fills or serves a copy.
 
-    Args:
-        live: the copy's folder.
-        where: as in the agent's record.
-        client: `CLIENT_BYTES` that name this client on all of its connections.
+    The agent's record says where it listens. `CLIENT_BYTES` name a client on all its connections.
 
     Raises:
         RefusedError: another user's process listens there.

@@ -125,12 +125,7 @@ def send_request(peer: world.Socket, request: Request) -> None:
 
 
 def receive_request(peer: world.Socket) -> Request:
-    """Returns the next request.
-
-    Raises:
-        WireError: it is none.
-        OSError: the connection failed.
-    """
+    """Returns the next request; raises WireError if it is none, OSError if the connection fails."""
     magic, version, op, count, file = _HEAD.unpack(receive(peer, _HEAD.size))
     _check(magic, version)
     if op not in iter(Op) or count > MAX_RANGES:
@@ -155,12 +150,7 @@ def send_reply(
 
 
 def send_file(peer: world.Socket, descriptor: int, begin: int, end: int) -> None:
-    """Sends a range of a file, which never enters this process's memory.
-
-    Raises:
-        WireError: the file is shorter.
-        OSError: the connection fails, or the other end takes nothing.
-    """
+    """Sends a range of a file past this process's memory; raises WireError if it is shorter, OSError as a send."""
     with _limited():
         while begin < end:
             sent = world.send_file(peer, descriptor, begin, end - begin)
@@ -177,9 +167,7 @@ def send_error(peer: world.Socket, problem: str) -> None:
 def receive_reply(peer: world.Socket, limit: int) -> Reply:
     """Returns the head of a reply with a body of at most `limit` bytes, which the caller receives.
 
-    Raises:
-        WireError: it is not a reply, or too long.
-        OSError: the connection failed.
+    Raises WireError if it is not a reply, or too long, and OSError if the connection fails.
     """
     magic, version, status, origin, length = _REPLY.unpack(receive(peer, _REPLY.size))
     _check(magic, version)

@@ -19,8 +19,7 @@ import numpy as np
 from dlio.stage.job import Job, whole_copy
 from dlio.stage.planning.cost import Cost, Machine, Volume
 from dlio.stage.planning.flows import THREADS, Flows, Sizes, totals
-from dlio.stage.planning.placement import BLOCK_BYTES, assign_first
-from dlio.stage.planning.plan import Plan
+from dlio.stage.planning.plan import BLOCK_BYTES, Plan, assign_first
 from dlio.stage.strategies import Needs
 
 NEEDS = Needs(exchange=True)

@@ -21,8 +21,7 @@ from dlio.stage.job import Job, whole_copy
 from dlio.stage.planning import striping
 from dlio.stage.planning.cost import Cost, Machine, Volume
 from dlio.stage.planning.flows import THREADS, Flows, Sizes, flows_alone, totals
-from dlio.stage.planning.placement import assign_first, partitioned
-from dlio.stage.planning.plan import Plan
+from dlio.stage.planning.plan import Plan, assign_first, partitioned
 from dlio.stage.planning.striping import Layout
 from dlio.stage.strategies import Needs
 

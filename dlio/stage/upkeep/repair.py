@@ -16,7 +16,7 @@ from pathlib import Path
 
 from dlio.dataset.location import TREE
 from dlio.dataset.manifest import NAME, File, Manifest
-from dlio.dataset.shard import files_of
+from dlio.dataset.shard import Shard, files_of
 from dlio.dataset.tree import differing
 from dlio.errors import DlioError, ManifestError, StorageError, UsageError
 from dlio.io.filesystems import check_room
@@ -28,8 +28,11 @@ from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.learned import Learned
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.ownership import is_safe
-from dlio.stage.engine.complete import Claims, fetch_again, residue_removed, take_over
-from dlio.stage.planning.placement import partitioned
+from dlio.stage.engine.complete import Claims, residue_removed, take_over
+from dlio.stage.engine.fill import Fill
+from dlio.stage.engine.store import Store
+from dlio.stage.planning.plan import Plan, partitioned
+from dlio.stage.protocol.wire import Origin
 from dlio.stage.transfer.source import StagingSource
 from dlio.stage.transfer.tree import anything
 
@@ -200,12 +203,52 @@ def _access(folder: StagedFolder, origin: StagingSource, file: File) -> Access:
     return Access(0o600 | status.st_mode & 0o044, status.st_gid)
 
 
+@dataclass(frozen=True, slots=True)
+class _Described:
+    """The files' source, and who may read a repaired file."""
+
+    source: StagingSource
+    given: Access
+
+    def name_of(self, file: File) -> str:
+        """Returns the name of a file at the source."""
+        return self.source.name_of(file)
+
+    def access(self, file: File) -> Access:
+        """Returns who may read it."""
+        return self.given
+
+
 def _copy_again(origin: StagingSource, copy: CopyAtRest, folder: StagedFolder, file: File) -> str | None:
     """Copies one file again; returns why it is still damaged, or None."""
     try:
         copy.check_folders(file.name)
         check_room(copy.path, file.num_bytes, 1)
-        fetch_again(origin, folder, file, _access(folder, origin, file))
+        _fetch_again(origin, folder, file, _access(folder, origin, file))
     except StorageError as error:
         return error.text
     return copy.damage(file)
+
+
+def _fetch_again(source: StagingSource, folder: StagedFolder, file: File, access: Access) -> None:
+    """Fetches one file of a claimed copy, and replaces the present one; raises DigestError, StorageError."""
+    live = LiveFolder(folder)
+    live.make()
+    alone = replace(source.manifest, format="", node=None, shards=(Shard(file.name, 1, (file,)),))
+    store = Store(live, Plan(alone), {0}, _Described(source, access))
+
+    def fetch(number: int, begin: int, target: memoryview, *_: object) -> Origin:
+        source.read_range(file, begin, target)
+        return Origin.SOURCE
+
+    fetching = Fill(store, fetch, is_hurried=True)
+    fetching.follow([0])
+    fetching.start()
+    try:
+        fetching.settled.wait()
+    finally:
+        if fetching.stop():
+            store.close()
+        source.close()
+    if fetching.failure and not store.is_complete:
+        raise fetching.failure

@@ -46,8 +46,8 @@ def test_each_byte_is_read_from_the_source_once(
 def test_the_rate_of_a_complete_copy_is_that_of_its_staging(source: Manifest, tmp_path: Path) -> None:
     with working(task(source.root, tmp_path)) as node:
         eventually(lambda: is_complete(node))
-        rate = node.peer().rate
-        assert 0 < rate == node.peer().rate == node.stat()["nodes"][0]["bytes_per_second"]
+        rate = node.peer().bytes_per_second
+        assert 0 < rate == node.peer().bytes_per_second == node.stat()["nodes"][0]["bytes_per_second"]
 
 
 def test_a_part_reads_the_others_from_its_peers(

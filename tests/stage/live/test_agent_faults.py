@@ -16,12 +16,14 @@ from dlio.locking import claim_file
 from dlio.stage.copies.base_folder import open_up
 from dlio.stage.copies.live_folder import FILES, LiveFolder
 from dlio.stage.engine import __main__ as agent_main
+from dlio.stage.engine import background as agent
 from dlio.stage.engine import fill, relay
 from dlio.stage.engine import node as agent_node
-from dlio.stage.engine.node import AgentStopped, Node
+from dlio.stage.engine.background import AgentStopped, Background
+from dlio.stage.engine.node import Node
 from dlio.stage.protocol.wire import Origin
 from dlio.stage.transfer.source import MountedFolder
-from tests.helpers.live import client_of, content, eventually, is_complete, meet_in, nodes, task, working
+from tests.helpers.live import background, client_of, content, eventually, is_complete, meet_in, nodes, task, working
 from tests.helpers.staging import MiB, damaged_files, flip
 
 
@@ -127,7 +129,7 @@ def test_the_claim_is_held_as_long_as_a_thread_may_write(
     folder = given.prepared()[2]
     open_up(folder.dest)
 
-    def ended(node: Node) -> None:
+    def ended(_: Background, node: Node) -> None:
         begun.append(node)
         raise AgentStopped
 
@@ -136,7 +138,7 @@ def test_the_claim_is_held_as_long_as_a_thread_may_write(
         raise _Exited
 
     monkeypatch.setattr(os, "_exit", end)
-    monkeypatch.setattr(Node, "until_complete", ended)
+    monkeypatch.setattr(Background, "until_complete", ended)
     monkeypatch.setattr(agent_main, "_log_to", lambda _: None)
     try:
         with pytest.raises(_Exited):
@@ -183,11 +185,13 @@ def test_an_agent_whose_source_is_gone_ends_when_no_loader_waits(
     source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (source.root / "shard-00001.bin").rename(tmp_path / "away")
-    monkeypatch.setattr(agent_node, "STUCK_SECONDS", 2.0)
-    monkeypatch.setattr(agent_node, "_LOOK_SECONDS", 0.25)
-    with working(task(source.root, tmp_path / "dest")) as node:
+    for module in (agent_node, agent):
+        monkeypatch.setattr(module, "STUCK_SECONDS", 2.0)
+    monkeypatch.setattr(agent, "_LOOK_SECONDS", 0.25)
+    given = task(source.root, tmp_path / "dest")
+    with working(given) as node:
         with closing(client_of(node)) as client:
             client.need(0)
         with pytest.raises(AgentStopped):
-            node.until_complete()
+            background(given).until_complete(node)
         assert not node.store.is_complete

@@ -35,12 +35,13 @@ from dlio.stage.copies.base_folder import open_up
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import AgentRecord, LiveFolder, end_agents
 from dlio.stage.engine import __main__ as agent_main
+from dlio.stage.engine.complete import running
 from dlio.stage.job import NO_OPTIONS
 from dlio.stage.protocol.wire import Origin
 from dlio.stage.run import run
 from dlio.stage.upkeep.clean import clean
 from tests.helpers.forked import Forked, wait_for
-from tests.helpers.live import eventually, is_complete, task, working
+from tests.helpers.live import background, eventually, is_complete, task, working
 from tests.helpers.staging import MiB, assert_staged, damaged_files
 
 
@@ -181,7 +182,7 @@ def test_a_process_whose_claim_is_over_touches_nothing_of_its_successor(source: 
     assert claim and claim_file.make(folder.claims, 2)
     folder.begin(str(source.root))
     with pytest.raises(StorageError, match=r"is filled by another process, which counted this one as lost"):
-        agent_main.ready_node(given, job, plan, folder, claim)
+        running(job, plan, folder, claim, background(given))
     assert LiveFolder(folder).agent() is None and not list(folder.path.glob("*.bin"))
 
 

@@ -9,20 +9,21 @@ import random
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from dlio.dataset.manifest import File
 from dlio.io import files, world
-from dlio.stage.copies.access import Access
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import FILES, LiveFolder
 from dlio.stage.engine import fill as filling
+from dlio.stage.engine.failures import Work
+from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.store import Store
-from dlio.stage.engine.waiters import Work
 from dlio.stage.protocol.wire import Origin
-from tests.helpers.live import eventually
+from tests.helpers.live import eventually, store_of
 from tests.helpers.staging import MiB
 from tests.helpers.worlds import InWorld, in_world
 
@@ -40,8 +41,7 @@ def _store(folder: Path, listed: list[File], report: Callable[[int], None] | Non
     live = _live(folder)
     live.staged.path.mkdir(parents=True)
     live.make()
-    kept = set(range(len(listed)))
-    return Store(live, listed, kept, kept, lambda file: Access(0o644), report=report)
+    return store_of(live, listed, **({"report": report} if report else {}))
 
 
 def test_one_thread_looks_for_work_and_another_goes_on_when_it_has_found_some(in_world: InWorld) -> None:
@@ -73,6 +73,19 @@ def test_one_thread_looks_for_work_and_another_goes_on_when_it_has_found_some(in
 
 def test_files_left_for_later_are_not_begun_until_then(tmp_path: Path) -> None:
     content, later = b"content", {1}
+
+    class Late:
+        exchanges = False
+
+        def is_far(self, number: int) -> bool:
+            return False
+
+        def is_expected(self, number: int) -> bool:
+            return number in later
+
+        def judge(self, number: int, is_right: bool) -> None:
+            assert is_right
+
     listed = [File(name, len(content), files.digest_bytes(content)) for name in ("now.bin", "later.bin")]
     store = _store(tmp_path, listed)
     begun = _live(tmp_path).path / FILES / "later.bin"
@@ -81,7 +94,7 @@ def test_files_left_for_later_are_not_begun_until_then(tmp_path: Path) -> None:
         target[:] = content
         return Origin.SOURCE
 
-    fill = Fill(store, fetch, str, is_for_later=later.__contains__)
+    fill = Fill(store, fetch, cast(Fetching, Late()))
     fill.follow([0, 1])
     fill.start(2)
     eventually(lambda: store.is_finished(0))
@@ -114,7 +127,7 @@ def test_what_another_node_asks_ahead_is_not_held_up_for_ever(tmp_path: Path, mo
         given.set()
 
     listed = [File(name, size, "xxh3-128:0") for name in ("urgent.bin", "ahead.bin")]
-    fill = Fill(_store(tmp_path, listed), fetch, str)
+    fill = Fill(_store(tmp_path, listed), fetch)
     fill._ask(_URGENT, [(0, MiB)], is_urgent=True, comes_first=True)
     node = threading.Thread(target=ask_ahead)
     node.start()
@@ -133,7 +146,7 @@ def test_what_failed_its_checksum_is_fetched_again_and_from_the_source(tmp_path:
         asked.append((begin, only_source))
         return Origin.SOURCE if only_source else Origin.PEER
 
-    fill = Fill(_store(tmp_path, [File("a.bin", 3 * MiB, "xxh3-128:0")]), fetch, str)
+    fill = Fill(_store(tmp_path, [File("a.bin", 3 * MiB, "xxh3-128:0")]), fetch)
     fill.start(1)
     try:
         assert fill.need(0, [(0, 9)]) == Origin.PEER
@@ -150,7 +163,7 @@ def test_a_damaged_file_is_fetched_again_from_the_source(tmp_path: Path, content
         return Origin.SOURCE if only_source else Origin.PEER
 
     store = _store(tmp_path, [File("a.bin", len(content), files.digest_bytes(content))])
-    fill = Fill(store, fetch, str)
+    fill = Fill(store, fetch)
     fill.start(1)
     try:
         assert fill.need(0, []) == Origin.SOURCE
@@ -169,7 +182,7 @@ def test_a_source_that_answers_after_the_end_changes_no_file(tmp_path: Path, siz
         return Origin.SOURCE
 
     store = _store(tmp_path, [File("a.bin", size, files.digest_bytes(bytes(size)))])
-    fill = Fill(store, fetch, str)
+    fill = Fill(store, fetch)
     fill.follow([0])
     fill.start(1)
     assert begun.wait(60) and not fill.stop()
@@ -196,7 +209,7 @@ def test_a_damaged_file_is_fetched_again_though_the_disk_refuses_at_first(
 
     store = _store(tmp_path, [File("a.bin", len(content), files.digest_bytes(content))])
     monkeypatch.setattr(os, "pwrite", refuses_once)
-    fill = Fill(store, fetch, str)
+    fill = Fill(store, fetch)
     fill.start(1)
     try:
         fill.need(0, [])
@@ -226,7 +239,7 @@ def test_nothing_is_written_into_a_file_that_gets_its_name(tmp_path: Path, monke
 
     store = _store(tmp_path, [File("a.bin", len(content), files.digest_bytes(content))], report)
     monkeypatch.setattr(os, "replace", held_up)
-    fill = Fill(store, fetch, str)
+    fill = Fill(store, fetch)
     fill.follow([0])
     fill.start(2)
     assert names.wait(60)

@@ -114,7 +114,7 @@ def test_a_second_job_that_stages_the_same_asks_and_tells_nothing(
         (tmp_path / "hidden").touch()
         wait_for(tmp_path / "left")
         assert path.exists()
-        node.tell(replace(at_work, owner=Owner.current(), total=2))
+        node.tell(replace(at_work, owner=Owner.current(), total_bytes=2))
         assert len(list(path.glob("node-0of2.json"))) == 1 and not list(path.glob(".token.*"))
         node.leave()
 

@@ -106,7 +106,7 @@ def test_a_swapped_place_leads_no_agent_elsewhere(tmp_path: Path, monkeypatch: p
         peer = Peer(0, ("127.0.0.1", 9), Owner.current(), False, 0, 0)
         meeting.tell(peer)
         swapped.wait()
-        meeting.tell(replace(peer, staged=1))
+        meeting.tell(replace(peer, staged_bytes=1))
         meeting.leave()
 
     def swap() -> None:
@@ -193,11 +193,11 @@ def test_a_meeting_that_others_can_read_is_refused(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     "change",
     [
-        {"staged": float("inf")},
-        {"total": 10**400},
-        {"had": -1},
+        {"staged_bytes": float("inf")},
+        {"total_bytes": 10**400},
+        {"had_bytes": -1},
         {"node": 2},
-        {"rate": True},
+        {"bytes_per_second": True},
         {"address": ["127.0.0.1", 65536]},
         {"address": ["127.0.0.1\0", 9]},
         {"address": ["a name that takes long to look up", 9]},
@@ -226,8 +226,8 @@ def test_a_node_that_had_all_is_shown_with_all_after_its_process_has_ended(
     at_work = Peer(1, ("127.0.0.1", 9), Owner.current(), False, 3, 10)
     other.tell(at_work)
     assert meeting.known() == [at_work]
-    other.leave(replace(at_work, is_complete=True, staged=10))
-    eventually(lambda: [peer.staged for peer in meeting.known()] == [10])
+    other.leave(replace(at_work, is_complete=True, staged_bytes=10))
+    eventually(lambda: [peer.staged_bytes for peer in meeting.known()] == [10])
     assert list(meeting.lost()) == []
 
 

@@ -15,13 +15,13 @@ from dlio.errors import DigestError, StorageError
 from dlio.io import files
 from dlio.locking.claim_file import Claim
 from dlio.locking.owner import Owner
-from dlio.stage.copies.access import Access
 from dlio.stage.copies.blocks import BLOCK_BYTES, Blocks
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import FILES, SMALL_BYTES, LiveFolder
 from dlio.stage.engine.complete import take_over
 from dlio.stage.engine.store import Store
 from tests.helpers import synced
+from tests.helpers.live import store_of
 from tests.helpers.staging import flip
 
 DATA = random.Random(1).randbytes(10 * BLOCK_BYTES + 77)
@@ -40,7 +40,7 @@ def live(tmp_path: Path) -> LiveFolder:
 def store_in(live: LiveFolder, file: File = FILE) -> Store:
     """Returns an agent's store of one file."""
     lacking = set() if live.staged.has(file) else {0}
-    return Store(live, [file], {0}, lacking, lambda file: Access(0o644), lambda _: "source")
+    return store_of(live, [file], lacking)
 
 
 def filled(live: LiveFolder, data: bytes = DATA) -> Store:
@@ -104,8 +104,7 @@ def test_what_is_kept_of_an_unfinished_file_is_in_no_other_files_way(live: LiveF
     names = ["x.new", "x.blocks", "x", "x.bits", "0", "1", "2"]
     each = {name: random.Random(name).randbytes(SMALL_BYTES + 1) for name in names}
     listed = [File(f"env/{name}", len(data), files.digest_bytes(data)) for name, data in each.items()]
-    numbers = range(len(listed))
-    store = Store(live, listed, numbers, numbers, lambda file: Access(0o644), str)
+    store = store_of(live, listed)
     for number, data in enumerate(each.values()):
         store.missing(number, [(0, 0)])
         store.write(number, 0, memoryview(data)[:BLOCK_BYTES])

@@ -40,7 +40,7 @@ def test_who_never_comes_and_who_is_lost_are_not_waited_for() -> None:
 
 def test_a_process_id_is_used_again() -> None:
     size = scenario.Size(2, (300_000,))
-    due = [Fault(0, "pids", 0, 1, 1000, S), Fault(15, "kill", 0, 1, 0, S, "write")]  # in a later tick than its start
+    due = [Fault(0, "pids", 0, 1, 1000, S), Fault(14, "kill", 0, 1, 0, S, "write")]  # in a later tick than its start
     trace = forked.run(_seed("stage", "broadcast"), size, due, keep=True).trace
     killed = next(each for each in trace if " kill " in each).split()[-1]
     names = {each.split()[1].partition("/")[0] for each in trace} - {killed}
