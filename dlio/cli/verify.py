@@ -54,7 +54,7 @@ def add_verbs(verbs: Verbs) -> None:
     of_copies.add_argument("--max-rate", dest="max_rate", type=_rate, metavar="SIZE", help=rate)
     seal = "if nothing is damaged, add the digest line that manifests of dlio 0.1 lack"
     verb.add_argument("--seal", action="store_true", help=seal)
-    limit = f"with --staged, as root: the seconds to wait for the copies of all other users ({DEADLINE_SECONDS:g})"
+    limit = f"with --staged, as root: the seconds that the copies of all other users may take ({DEADLINE_SECONDS:g})"
     of_copies.add_argument("--deadline", type=seconds, metavar="SECONDS", help=limit)
     workers_option(verb)
 

@@ -86,48 +86,37 @@ def scrub(
         dest: the folder given to `stage`; by default every folder that `clean` searches.
         mend: repair damaged files from the sources of the copies.
         max_rate: the limit for reading, in bytes per second; None for no limit.
-        deadline: for root, the seconds that the copies of all other users together may take beyond the time in which
-            their bytes are read at 4 MiB a second (at half of `max_rate` if that is less). While others wait, no user
-            can use up more than half of what is left. Your own copies take as long as they do.
+        deadline: for root, the seconds that the copies of all other users together may take. While others wait, no
+            user can use up more than half of what is left. Your own copies take as long as they do.
 
     Raises:
         StorageError: a folder of copies cannot be read.
     """
-    listing = Patience(deadline)
+    patience = Patience(deadline)
     owned: dict[int, list[StagedFolder]] = {os.geteuid(): []}
-    systems: dict[int, float] = {}
     problem = None
     try:
-        for owner, parent, name, device, num_bytes in in_time(partial(_owned, dest), listing, _SHARE):
+        for owner, parent, name in in_time(partial(_owned, dest), patience, _SHARE):
             owned.setdefault(owner, []).append(StagedFolder(Path(parent), name))
-            systems[device] = num_bytes
     except StorageError as error:
         if error.errno != errno.ETIMEDOUT:
             raise
         problem = Scrubbed(str(dest or "all that is staged on this node"), problem=error.text)
     look = partial(_look, mend=mend, source=None, max_rate=max_rate)
-    patience = _patience(listing.seconds, systems, max_rate)
     for number, (owner, folders) in enumerate(owned.items(), 1):
         yield from _scrub(owner, folders, look, patience, _SHARE if number < len(owned) else 1)
     if problem:
         yield problem
 
 
-def _owned(dest: str | os.PathLike[str] | None) -> Iterator[tuple[int, str, str, int, float]]:
-    """Yields the owner of each copy that this user may check, the folder in which it lies, its name, and `_system`."""
+def _owned(dest: str | os.PathLike[str] | None) -> Iterator[tuple[int, str, str]]:
+    """Yields the owner of each copy that this user may check, the folder in which it lies, and its name."""
     for parent in folders_with_copies(dest):
         for folder in copies(parent):
             with suppress(OSError):
                 status = folder.path.lstat()
                 if may_change(status.st_uid) and stat.S_ISDIR(status.st_mode):
-                    yield status.st_uid, str(parent), folder.copy, *_system(parent)
-
-
-def _system(folder: Path) -> tuple[int, float]:
-    """Returns the number of a folder's file system, and the bytes used there; raises OSError."""
-    found = os.statvfs(folder)
-    used = (found.f_blocks - found.f_bfree) * found.f_frsize
-    return os.stat(folder).st_dev, used or math.inf  # noqa: PTH116  next to statvfs
+                    yield status.st_uid, str(parent), folder.copy
 
 
 def _scrub(
@@ -186,19 +175,17 @@ def check_copy(
         StorageError: it was removed, or another user's.
     """
     with files.storage_errors("access", folder.path):
-        owner, systems = folder.path.lstat().st_uid, dict([_system(folder.dest)])
+        owner, system = folder.path.lstat().st_uid, os.statvfs(folder.dest)
     work = partial(_look, folder, mend, source, max_rate)
-    [found] = as_owner(owner, lambda: [work()], _patience(DEADLINE_SECONDS, systems, max_rate))
+    [found] = as_owner(owner, lambda: [work()], _patience(system, max_rate))
     return Scrubbed(**found)
 
 
-def _patience(seconds: float, systems: Mapping[int, float], max_rate: int | None) -> Patience:
-    """Returns how long the copies on some file systems may take; files full of holes have no end, but used bytes have.
-
-    The bytes are those of all users, divided by the share that one can use up: then what honest users have suffices.
-    """
+def _patience(system: os.statvfs_result, max_rate: int | None) -> Patience:
+    """Returns how long a named copy may take; files full of holes have no end, but the bytes used on its disk have."""
     rate = min(_LEAST_RATE, max_rate / 2 if max_rate else _LEAST_RATE)
-    return Patience(seconds, rate, _PASSES * sum(systems.values()) / _SHARE)
+    used = (system.f_blocks - system.f_bfree) * system.f_frsize
+    return Patience(DEADLINE_SECONDS, rate, _PASSES * used or math.inf)
 
 
 def _look(folder: StagedFolder, mend: bool, source: str | None, max_rate: int | None) -> dict[str, Any]:
