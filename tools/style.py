@@ -30,6 +30,22 @@ INSTEAD = {
     r"unproved": "unverified",
     r"(?:is|are) there(?=[.,:;)]|$)": "exists, has arrived, is complete",
     r"forsaken?|forsakes": "abandon",
+    r"go(?:es|ing)? on(?= |[.,:;)]|$)|went on": "continue",
+    r"for ever": "forever",
+    r"in silence": "silently",
+    r"but for": "except for",
+    r"an? (?:[\w-]+ ){1,3}of (?:its|their|his|our) own\b(?! \w)": "its own ...",
+    r"stays? as (?:it is|they are)": "does not change, stays unchanged",
+    r"so many (?:seconds|bytes|nodes|files|ns|shards|times)": "this many, a number of",
+    r"signs? of life": "heartbeats",
+    r"whoever": "the process that, a user who",
+    r"the very (?:engine|same)": "the real, the same",
+    r"behind (?:one another|the other)": "one after another",
+    r"as ever": "as usual",
+    r"leads? (?:out|outside|nowhere)": "points outside, is broken",
+    r"mend(?:s|ed|ing)": "repair",
+    r"(?:came|become|becomes|became) of": "the result of",
+    r"look(?:s|ed|ing)? at": "check, stat, read",
 }
 _FOUND = re.compile("|".join(rf"(?P<r{number}>\b(?:{each})\b)" for number, each in enumerate(INSTEAD)), re.IGNORECASE)
 _WITH_HASH = (".toml", ".yml", ".yaml", ".sh", "Makefile")  # comments begin with #

@@ -133,7 +133,7 @@ class Anywhere:
 def store_of(
     live: LiveFolder, listed: Sequence[File], lacking: Collection[int] | None = None, **more: Callable[[int], None]
 ) -> Store:
-    """Returns the store of a node that keeps these files, each a shard of its own."""
+    """Returns the store of a node that keeps these files, each its own shard."""
     shards = tuple(Shard(str(number), 1, (file,)) for number, file in enumerate(listed))
     plan = Plan(Manifest("tfrecord", Schema.of({"image": "bytes"}, (), 0), shards))
     return Store(live, plan, range(len(listed)) if lacking is None else lacking, Anywhere(), **more)

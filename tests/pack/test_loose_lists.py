@@ -1,4 +1,4 @@
-"""Lists of images that lie where they are: a damaged list is an error, and none leads outside of its folder."""
+"""Lists of images that lie where they are: a damaged list is an error, and none names a file outside of its folder."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _LOOK_SECONDS = 0.2
 def status(content_id: str, dest: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:
     """Returns the state of each of this user's copies of a data set on this node that is complete or being filled.
 
-    By default all folders of this node that may hold copies are looked at.
+    By default it checks all folders of this node that may hold copies.
 
     Returns:
         For each copy its `path`, whether it `is_complete`, and if an agent runs, what `Client.stat` gives: the bytes

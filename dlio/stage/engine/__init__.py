@@ -2,7 +2,7 @@
 
 complete   claims, fills, publishes and serves a copy; shared: one that all nodes see
 foreground in a process that waits for the copy: `dlio stage`
-background in a process of its own, apart from all ranks: the agent, which __main__ starts
+background in a process apart from all ranks: the agent, which __main__ starts
 node       its running parts, and its end
 fill       brings the files, by threads; pending: which span comes next; failures: what those who wait learn
 store      the files that the node keeps; writing, running_digest: how their bytes get there

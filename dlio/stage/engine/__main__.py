@@ -66,7 +66,7 @@ def _chosen(stack: ExitStack, task: Task) -> tuple[Job, Plan, StagedFolder, Clai
 
 
 def _is_served(folder: StagedFolder, plan: Plan) -> Callable[[], bool]:
-    """Returns what looks whether another process serves the copy, and raises StorageError if none does for long."""
+    """Returns a check that another process serves the copy, which raises StorageError if none does for long."""
     deadline = world.monotonic() + START_SECONDS
 
     def look() -> bool:

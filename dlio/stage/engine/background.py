@@ -21,9 +21,9 @@ from dlio.stage.copies.node_cache import make_room
 from dlio.stage.engine.node import STUCK_SECONDS, Node
 from dlio.stage.planning.plan import Plan
 
-_LOOK_SECONDS = 2.0  # between two looks at leases and folders
+_LOOK_SECONDS = 2.0  # between two checks of leases and folders
 UNUSED_SECONDS = 10.0  # without a client
-_FULL = 0.98  # of the room that is left, if it is not enough
+_FULL = 0.98  # of the remaining space, if it is not enough
 
 _log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Background:
         live = LiveFolder(folder)
         live.make()
         self._log_to(live.log)
-        live.keep_task(replace(self._task, listed="").to_json())  # a later agent looks itself
+        live.keep_task(replace(self._task, listed="").to_json())  # a later agent checks itself
         wanted = sum(file.num_bytes for file in plan.wanted)
         most = wanted if self._task.cache_bytes is None else self._task.cache_bytes
         here = live.present_bytes(files_of(plan.manifest.shards))

@@ -1,7 +1,7 @@
 """Completing a copy: one process of a node fills and serves it, the others wait for it.
 
-The process that fills is a `dlio stage` (foreground.py) or an agent (background.py). If it dies, another one goes on
-with its unfinished files.
+The process that fills is a `dlio stage` (foreground.py) or an agent (background.py). If it dies, another one
+continues with its unfinished files.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _complete(job: Job, plan: Plan, copy: str, meeting: Meeting | None) -> Outco
         if claims is None:
             check_safe(folder)
             return Outcome(staged)
-        if aside.has_left:  # the others do not look for this node any more
+        if aside.has_left:  # the others do not expect this node any more
             plan, meeting = Plan(plan.manifest), None
         with residue_removed(folder, claims[0]):
             filled = fill(job, plan, folder, claims, Foreground(job), meeting=meeting)
@@ -106,7 +106,7 @@ class _Aside:
         self.has_left = False
 
     def look(self) -> None:
-        """Looks whether such a process fills the copy."""
+        """Checks whether such a process fills the copy."""
         if self._meeting is None or self.has_left or not (agent := LiveFolder(self._folder).agent()):
             return
         if self._meeting.is_joined_by_others and (agent.node, agent.nodes) == (self._plan.node, self._plan.num_nodes):
@@ -114,7 +114,7 @@ class _Aside:
         self.leave()
 
     def leave(self) -> None:
-        """Leaves the word that this node keeps nothing for the others."""
+        """Notes that this node keeps nothing for the others."""
         if self._meeting:
             self._meeting.leave(self._meeting.word())
         self.has_left = True

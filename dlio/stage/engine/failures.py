@@ -133,7 +133,7 @@ class News:
         self._beat, self._beaten, self.event = beat, world.monotonic(), world.event()
 
     def wait(self) -> None:
-        """Waits for news, or a moment: what is waited for may change without them."""
+        """Waits for news, or a moment: the state may change without news."""
         self.event.wait(_MOMENT_SECONDS)
         self.event.clear()
         if self._beat and world.monotonic() - self._beaten > BEAT_SECONDS:

@@ -73,7 +73,7 @@ class Fill:
         self._threads = started_up_to((threads or self._most) * len(self._pending), self._work, "dlio-fill")
 
     def stop(self) -> bool:
-        """Has the threads end, and returns whether they do within a moment: one may hang in a read of the source."""
+        """Ends the threads, and returns whether they do within a moment: one may hang in a read of the source."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -92,7 +92,7 @@ class Fill:
 
     @property
     def problem(self) -> str:
-        """What failed last and was not mended since; "" if nothing."""
+        """The last failure that still holds; "" if none."""
         return self._failures.latest
 
     def need(
@@ -117,7 +117,7 @@ class Fill:
         asked = world.monotonic()
         with self._waiters.news(number, beat) as news:
             while not self._has(number, spans, whole):
-                is_overdue = world.monotonic() - asked > _OVERDUE_SECONDS  # else urgent work could hold it up for ever
+                is_overdue = world.monotonic() - asked > _OVERDUE_SECONDS  # else urgent work could hold it up forever
                 self._ask(number, spans, is_urgent=is_urgent, comes_first=is_urgent or is_overdue)
                 with self._changed:
                     self._check(number, asked)
@@ -134,7 +134,7 @@ class Fill:
         return self.need(number, spans, beat)
 
     def _cleared(self, number: int, spans: Sequence[Span]) -> bool:
-        """Has spans fetched again; returns False while the file is verified: what comes then would get its name."""
+        """Requests spans again; returns False while the file is verified: what comes then would get its name."""
         self._failures.from_source.add(number)
         with self._changed:
             if is_free := number not in self._finishing:
@@ -164,7 +164,7 @@ class Fill:
     def _work(self) -> None:
         try:
             self._fetch_pieces()
-        except BaseException as error:  # an interrupt: no other thread would go on for this one
+        except BaseException as error:  # an interrupt: no other thread would continue for this one
             self.failure = self.failure or error
             self.settled.set()
 

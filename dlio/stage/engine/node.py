@@ -44,7 +44,7 @@ class Node:
 
     Attributes:
         meeting: the other nodes; None if files are passed to none.
-        is_needed: whether the next agent of a part goes on with what this one leaves.
+        is_needed: whether the next agent of a part continues with what this one leaves.
 
     Args:
         job: where the data set is read, and who may read the copy.
@@ -98,7 +98,7 @@ class Node:
 
     @property
     def address(self) -> world.Address:
-        """Where other nodes reach this one; of the only node of a job, which opens no port, a place that is none."""
+        """Where other nodes reach this one; of the only node of a job, which opens no port, a placeholder."""
         return self._tcp.address if self._tcp else ("", 0)
 
     def _lacking(self) -> set[int]:

@@ -19,7 +19,7 @@ from dlio.stage.engine.writing import MOST_BYTES
 from dlio.stage.protocol.wire import Span
 
 LOOK_SECONDS = 0.25  # between two rounds through the files that are left
-_IDLE_SECONDS = 5.0  # between two looks for unannounced work, once all is present
+_IDLE_SECONDS = 5.0  # between two checks for unannounced work, once all is present
 _LEAST_BYTES = 256 << 10  # whole blocks, as every size between
 _SHORT_SECONDS, _LONG_SECONDS = 0.25, 1.0
 _QUIET_SECONDS = 0.5  # since something was urgent

@@ -8,7 +8,7 @@
 
 Outside a scheduler a job is named after what its launcher gives. Two jobs that still have one name do not meet if they
 have other numbers of nodes. Else they stage the same: each node is known by the process that came first, and the other
-one asks the others, but tells nothing as long as that lives. Nobody else can replace $DLIO_MEET, or it is not used.
+one asks the others, but reports nothing as long as that runs. Nobody else can replace $DLIO_MEET, or it is not used.
 What lies below is reached by descriptor, follows no link, and is this user's alone: so nothing is written or removed
 elsewhere, even if the modes of these folders change later.
 """
@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 class MeetingFolder:
-    """Where a node tells the others of itself, in files; a `Place`. Raises StorageError if it cannot be made.
+    """A node's record for the others, in files; a `Place`. Raises StorageError if it cannot be made.
 
     Args:
         path: the folder, as `meeting_folder` names it.
@@ -118,7 +118,7 @@ class MeetingFolder:
         return None
 
     def leave(self, last: Peer | None) -> None:
-        """Leaves a last word for nodes that come late, or nothing; removes the folder if all have left; see `Place`."""
+        """Leaves a last record for nodes that start late, or nothing; removes the folder if all left; see `Place`."""
         with suppress(OSError):
             self._unlink(self._coming)
             if not self._is_of_another():
@@ -164,7 +164,7 @@ def open_meeting(path: Path) -> OpenFolder:
     check_ground(base)
     with files.storage_errors("create", path), OpenFolder.at(base) as opened:
         opened.make(path.parent.name, 0o700).close()
-        with _own(opened, path.parent.name, 0o022) as around:  # whoever can write there could replace the meeting
+        with _own(opened, path.parent.name, 0o022) as around:  # a user who can write there could replace the meeting
             _forget_old(around)
             around.make(path.name, 0o700).close()
             return _own(around, path.name, 0o077)
@@ -175,7 +175,9 @@ def _own(around: OpenFolder, name: str, forbidden: int) -> OpenFolder:
     found = around.below(name)
     if found.owner != os.geteuid() or found.status.st_mode & forbidden:
         found.close()
-        raise StorageError(f"{found.path} is not this user's alone: name another folder in {MEET}")
+        raise StorageError(
+            f"{found.path} belongs to another user, or others can change it: name another folder in {MEET}"
+        )
     return found
 
 

@@ -2,7 +2,7 @@
 
 A place gives the address of each node: a folder that all nodes see (folder.py), or MPI (mpi.py). It is read once for
 each node that is needed, and again when that node does not answer. All else passes between the nodes: each answer and
-each request is a sign of life, and a node that must know how far another one is asks it. Only nodes that are needed are
+each request is a heartbeat, and a node that must know how far another one is asks it. Only nodes that are needed are
 asked. With each question and answer goes which nodes are complete, so that not all have to ask all.
 """
 
@@ -28,8 +28,8 @@ from dlio.stage.protocol.wire import Op, Request, Span
 
 JOIN_SECONDS = 5.0  # after which a node that has not come is taken for lost, until it comes
 LATE_SECONDS = 60.0  # so long its part is left to it where nobody waits: a thousand nodes start in that time
-_TELL_SECONDS = 600.0, 30.0  # between two looks at this node's record: its own, and that of another process
-_LOOK_SECONDS = 0.05, 5.0, 20.0  # between two looks for a node: at first, at most if it is late, and if it is lost
+_TELL_SECONDS = 600.0, 30.0  # between two checks of this node's record: its own, and that of another process
+_LOOK_SECONDS = 0.05, 5.0, 20.0  # between two searches for a node: at first, at most if it is late, and if it is lost
 _HEARD_SECONDS = 0.05, 2.0  # the same if it asks for something: one that was not found yet, and one that did not answer
 _SOON_SECONDS, _FRESH_SECONDS = 0.1, 0.75  # between two questions to a node that is awaited, and to all others
 _MOST_AWAITED = 1000  # questions in a second to a node that all others await

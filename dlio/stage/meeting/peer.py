@@ -1,6 +1,6 @@
 """What a node of a job tells of itself: to the other nodes, to its machine's loaders, and to `dlio stage --status`.
 
-It is one record, whoever asks: in the folder where the nodes meet, in the answers to PEER and STAT (protocol/wire.py),
+It is one record everywhere: in the folder where the nodes meet, in the answers to PEER and STAT (protocol/wire.py),
 and what `--status` prints. That leaves out `_UNSHOWN`, and adds the time that is left.
 """
 

@@ -13,7 +13,7 @@ DEADLINE_SECONDS = 60.0
 
 @dataclass(slots=True)
 class Patience:
-    """How long all work of one command may still take, whoever it is for; work uses it up.
+    """How long all work of one command may still take, for all users; work uses it up.
 
     Attributes:
         seconds: the time without progress that is left, all pauses together.

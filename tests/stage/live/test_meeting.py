@@ -72,7 +72,10 @@ def test_a_meeting_in_a_folder_of_another_user_is_refused(
     planted = path if below else path.parent
     planted.mkdir(parents=True, mode=0o700)
     os.chown(planted, 54321, 54321)
-    with pytest.raises(StorageError, match=f"{planted} is not this user's alone: name another folder in DLIO_MEET"):
+    with pytest.raises(
+        StorageError,
+        match=f"{planted} belongs to another user, or others can change it: name another folder in DLIO_MEET",
+    ):
         met(CONTENT, 0, 2)
     assert list(planted.iterdir()) == []
 

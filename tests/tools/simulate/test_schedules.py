@@ -19,7 +19,7 @@ _SCHEDULES = 10  # of each of the groups below, in `make test`
 
 
 def _outcome(seed: int, on: list[str], nodes: int = 5) -> scenario.Outcome:
-    """Returns what came of a schedule; nine of ten are small."""
+    """Returns the result of a schedule; nine of ten are small."""
     size = scenario.small(seed) if seed % 10 else scenario.sized(seed, nodes, 8)
     return forked.run(seed, size, faults.drawn(seed, size, on))
 
