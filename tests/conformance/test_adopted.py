@@ -93,7 +93,7 @@ class TestEveryAdoptedFormat:
         assert not [link for link in links if link.is_relative_to(folder)]
 
     def test_it_is_not_written_and_a_missing_file_is_a_storage_error(self, name: str, folder: Path) -> None:
-        with pytest.raises(SchemaError, match="dlio reads"):
+        with pytest.raises(SchemaError, match="dlio can only read"):
             formats.require(name, IMAGE_CLASSIFICATION)
         with pytest.raises(StorageError, match="absent"):
             formats.load(name).Reader(folder / "absent", IMAGE_CLASSIFICATION)

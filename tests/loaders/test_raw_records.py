@@ -80,10 +80,11 @@ def test_memory_is_used_again(tmp_path: Path) -> None:
     for _ in range(6):
         for batch in loader:
             kept = loader.source.samples.opened.read_memory._kept
-            holding = [id(piece) for data in batch["picture"] for piece in kept if np.shares_memory(piece.memory, data)]
+            memory = {id(piece): np.frombuffer(piece._aligned, np.uint8) for piece in kept}
+            holding = [key for data in batch["picture"] for key in memory if np.shares_memory(memory[key], data)]
             assert len(holding) == sum(len(data) > 0 for data in batch["picture"])
             pieces.update(holding)
-            del batch, kept
+            del batch, kept, memory
     assert len(pieces) <= 8  # for 36 batches, four at a time, of no more than two pieces each
     loader.close()
 

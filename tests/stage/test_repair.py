@@ -100,7 +100,7 @@ def test_an_interrupted_repair_leaves_no_partial_file(
     def half() -> None:
         def interrupted(*_: object, **__: object) -> None:
             os.kill(os.getpid(), with_signal)
-            threading.Event().wait(2)  # the interrupt reaches the main thread
+            threading.Event().wait(60)  # the interrupt reaches the main thread
 
         monkeypatch.setattr(writing, "write_new", interrupted)
         repair(folder_of(staged), dataset, [name], MountedFolder(dataset))

@@ -15,8 +15,8 @@ from dlio import cli
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DigestError, ManifestError, StorageError, UsageError
 from dlio.stage.choose.preview import preview
-from dlio.stage.engine import fill
 from dlio.stage.job import Job
+from dlio.stage.planning import flows
 from dlio.stage.run import run
 from dlio.stage.strategies import load
 from dlio.stage.transfer.source import source_of
@@ -138,7 +138,7 @@ def test_a_source_of_another_size(dataset: Manifest, tmp_path: Path) -> None:
 
 
 def test_a_source_that_changes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fill, "THREADS", 1)
+    monkeypatch.setattr(flows, "THREADS", 1)
     source = write_dataset(tmp_path / "source", [20 * MiB])
     path = source.root / "shard-00000.bin"
 

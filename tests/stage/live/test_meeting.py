@@ -189,7 +189,7 @@ def test_a_meeting_that_others_can_read_is_refused(tmp_path: Path, monkeypatch: 
     meet_in(tmp_path, monkeypatch)
     met(CONTENT, 0, 2)
     meeting_folder(CONTENT).chmod(0o750)
-    with pytest.raises(StorageError, match="is not this user's alone"):
+    with pytest.raises(StorageError, match="belongs to another user, or others can change it"):
         met(CONTENT, 1, 2)
 
 
