@@ -167,6 +167,8 @@ class Fill:
         except BaseException as error:  # an interrupt: no other thread would continue for this one
             self.failure = self.failure or error
             self.settled.set()
+            with self._changed:
+                self._changed.notify_all()  # one of them looks for work in its place
 
     def _fetch_pieces(self) -> None:
         while (taken := self._take()) is not None:

@@ -54,7 +54,7 @@ class Meeting:
         self._client, self._began = node_client(node), world.monotonic()
         self._lock = world.lock()
         self._others = dict[int, Other]()
-        self._awaited = [(node + each) % num_nodes for each in range(1, num_nodes)]
+        self._awaited = dict.fromkeys((node + each) % num_nodes for each in range(1, num_nodes))
         self._pause = max(_SOON_SECONDS, num_nodes / _MOST_AWAITED)
         self._complete = set[int]()
         self._askers: dict[int, tuple[float, bool]] = {}  # when each asked last, and whether this node was complete
@@ -102,6 +102,8 @@ class Meeting:
         if node != self.node and node < self.num_nodes:
             other = self._other(node)
             other.heard = world.monotonic()
+            if node not in self._complete:
+                self._awaited.setdefault(node)  # it may have been given up
             if not other.has_come:
                 other.silent_until = 0.0  # now it serves
             if not other.is_reached:
@@ -146,8 +148,9 @@ class Meeting:
     def _look_up(self, other: Other, node: int) -> None:
         found = self._place.find(node)
         other.is_withdrawn = found is None
-        if found:
-            other.moves(found, is_word=self.is_joined_by_others)
+        if found and other.moves(found, is_word=self.is_joined_by_others, since=self._began) and not found.has_left:
+            self._complete.discard(node)  # it may have lost all
+            self._awaited.setdefault(node)
         now, (first, late, lost) = world.monotonic(), _LOOK_SECONDS
         since = now - self._began
         pause = min(max(first, since / 10), late) if not other.has_come and since < LATE_SECONDS else lost
@@ -179,12 +182,16 @@ class Meeting:
         self._learn((int(begin), int(end)) for begin, end in record["complete"])
         if (word := Peer.from_json(node, record)).is_complete:
             self._complete.add(node)
+        else:
+            self._complete.discard(node)
         return word
 
     def _learn(self, complete: Iterable[Span]) -> None:
-        """Learns which nodes are complete, and no more than there are."""
+        """Learns which other nodes are complete, and no more than there are."""
         spans = (range(begin, min(end, self.num_nodes)) for begin, end in complete if begin >= 0)
-        self._complete.update(islice(chain.from_iterable(spans), self.num_nodes))
+        told = set(islice(chain.from_iterable(spans), self.num_nodes)) - self._complete - {self.node}
+        returned = {node for node, other in [*self._others.items()] if other.has_returned}
+        self._complete.update(told - returned)
 
     def _spans(self) -> tuple[Span, ...]:
         """Returns the nodes that are complete; if they are too many, some of them."""
@@ -246,11 +253,17 @@ class Meeting:
                 return
 
     def awaits_any(self, is_stuck: Callable[[Peer], bool]) -> bool:
-        """Returns whether another node is present, or expected, that is neither complete nor stuck."""
+        """Returns whether another node is present, or expected, that is neither complete nor stuck.
+
+        It asks for a moment at most, since each node that does not answer takes seconds.
+        """
+        began = world.monotonic()
         for node in [*self._awaited]:
             if node in self._complete or not self._awaits(node):
-                self._awaited.remove(node)
+                self._awaited.pop(node, None)
             elif not ((word := self._other(node).word) and is_stuck(word)):
+                return True
+            if world.monotonic() - began > _FRESH_SECONDS:
                 return True
         return False
 

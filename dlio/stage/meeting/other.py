@@ -29,6 +29,7 @@ class Other:
         silent_until: it is not asked before.
         distrusted_until: it has sent wrong bytes.
         is_withdrawn: its place does not know it any more.
+        has_returned: another process of it was there before, so that only its own word says whether it is complete.
         looked, look_at: when its place was last looked up, and when it may be next.
         connections: to it.
         asking: held while it is asked how far it is.
@@ -44,6 +45,7 @@ class Other:
     silent_until: float = 0.0
     distrusted_until: float = 0.0
     is_withdrawn: bool = False
+    has_returned: bool = False
     looked: float = _NEVER
     look_at: float = 0.0
     connections: ConnectionPool = field(default_factory=partial(ConnectionPool, STREAMS))
@@ -78,15 +80,24 @@ class Other:
         self.silent_until = world.monotonic() + (_AGAIN_SECONDS if self.refusals == 1 else pause)
         self.failures += 1
 
-    def moves(self, peer: Peer, *, is_word: bool) -> None:
-        """Notes what its place says; a process that is not the one of before has not failed."""
-        if self.peer is None or (peer.owner, peer.address) != (self.peer.owner, self.peer.address):
+    def moves(self, peer: Peer, *, is_word: bool, since: float) -> bool:
+        """Notes what its place says; returns whether that is another process than before, which has not failed.
+
+        Args:
+            peer: what its place says.
+            is_word: whether the place holds a node's word, and not only its address.
+            since: when it counts as heard of if it is found for the first time.
+        """
+        is_new = self.peer is None or (peer.owner, peer.address) != (self.peer.owner, self.peer.address)
+        is_another = is_new and self.peer is not None
+        if is_new:
             self.connections.close()
-            self.connections, self.heard = ConnectionPool(STREAMS), world.monotonic()
+            self.connections, self.heard = ConnectionPool(STREAMS), world.monotonic() if is_another else since
             self.failures, self.refusals, self.silent_until = 0, 0, 0.0
-            is_new = True
-        else:
-            is_new = peer.has_left
+        if is_another and not peer.has_left:
+            self.has_returned, self.word, self.told = True, None, _NEVER
+        is_new = is_new or peer.has_left
         if is_word and is_new:
             self.has_come, self.word = True, peer
         self.peer = peer
+        return is_another

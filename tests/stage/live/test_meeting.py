@@ -12,11 +12,13 @@ import pytest
 
 from dlio.cluster import liveness
 from dlio.errors import LauncherError, StorageError, UsageError
+from dlio.io import world
 from dlio.locking.owner import Owner, node_id
 from dlio.stage.meeting import meeting as meeting_module
 from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
 from dlio.stage.meeting.gathering import machines
 from dlio.stage.meeting.peer import Peer
+from dlio.stage.protocol import tcp
 from dlio.stage.upkeep.clean import clean
 from tests.helpers.forked import Forked
 from tests.helpers.live import eventually, meet_in, met
@@ -285,3 +287,41 @@ def test_nodes_pass_on_which_of_them_are_complete(tmp_path: Path, monkeypatch: p
     assert meeting.asked_by(3, [(-9, 3), (2, 1 << 63)], own)["complete"] == ((1, 5),)
     assert not meeting.awaits_any(lambda peer: False)
     assert meeting.absent() == []
+
+
+def test_a_node_that_starts_again_with_nothing_is_not_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever others still say of its last process."""
+    meet_in(tmp_path, monkeypatch)
+    meeting, other = met(CONTENT, 0, 3), met(CONTENT, 1, 3)
+    own, before = (Peer(node, ("127.0.0.1", 9), Owner.current(), False, 0, 9) for node in (0, 1))
+    other.tell(before)
+    assert meeting.peer(1) == before
+    assert meeting.asked_by(1, [(1, 3)], own)["complete"] == ((1, 3),)
+    assert not meeting.awaits_any(lambda peer: False)
+    other.tell(replace(before, address=("127.0.0.1", 10)))
+    meeting.failed(1, TimeoutError())
+    assert meeting.asked_by(2, [(0, 3)], own)["complete"] == ((2, 3),)
+    assert meeting.awaits_any(lambda peer: False)
+
+
+def test_nodes_that_are_lost_together_are_awaited_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rack without power: no attempt to connect is answered, and each takes 2 s."""
+    now, num_nodes = [1000.0], 12
+    meet_in(tmp_path, monkeypatch)
+    monkeypatch.setattr(world, "monotonic", lambda: now[0])
+    meeting = met(CONTENT, 0, num_nodes)
+    for node in range(1, num_nodes):
+        met(CONTENT, node, num_nodes).tell(Peer(node, ("127.0.0.1", 9), Owner("elsewhere", "1", 1, 1), False, 0, 9))
+
+    def connect(*_: object) -> None:
+        now[0] += 2
+        raise TimeoutError
+
+    monkeypatch.setattr(tcp, "connect", connect)
+    for node in range(1, num_nodes, 2):
+        meeting.heard(node)  # half of them a moment before
+    now[0] += 5
+    began = now[0]
+    while meeting.awaits_any(lambda peer: False):
+        now[0] += 0.1
+        assert now[0] - began < 2 * num_nodes + 2 * liveness.LOST_SECONDS
