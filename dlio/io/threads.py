@@ -9,14 +9,14 @@ import atexit
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future, wait
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Event
 from typing import Any, TypeVar
 
-from dlio.errors import MissingError
+from dlio.errors import MissingError, StorageError
 from dlio.io import world
 from dlio.io.files import Closeable
 
@@ -84,6 +84,7 @@ class Threads:
         self._calls: _Calls = SimpleQueue()
         self._name = name
         self._threads: list[world.Thread] = []
+        self._is_stopped = False
         self.grow(count)
         _started.add(self)
 
@@ -102,16 +103,34 @@ class Threads:
                 return
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
-        """Returns the future result of `call`, which the next free thread calls."""
+        """Returns the future result of `call`, which the next free thread calls; once stopped, it is cancelled."""
         future: Future[T] = Future()
         self._calls.put((future, call))
+        if self._is_stopped:  # checked last: else a stop in between would miss it
+            future.cancel()
         return future
 
     def each(self, call: Callable[[A], T], items: Iterable[A]) -> list[T]:
-        """Returns what `call` returns for each item, here if there are no threads; raises what it raises first."""
+        """Returns what `call` returns for each item, here if there are no threads.
+
+        After an error no call runs any more, however long that takes: the caller may use again what they write to. Only
+        an interrupt does not wait for calls that hang.
+
+        Raises:
+            StorageError: the threads were stopped.
+            Exception: what a call raised, of the first such item.
+        """
         if not self._threads:
             return list(map(call, items))
-        return [future.result() for future in [self.submit(partial(call, item)) for item in items]]
+        futures = [self.submit(partial(call, item)) for item in items]
+        try:
+            return [future.result() for future in futures]
+        except BaseException as error:
+            running = [future for future in futures if not future.cancel()]
+            wait(running, None if isinstance(error, Exception) else INTERRUPT_SECONDS)
+            if isinstance(error, CancelledError):
+                raise StorageError("the files were closed while they were read: read them again") from None
+            raise
 
     def end(self, seconds: float | None) -> bool:
         """Stops, and returns whether all threads have ended within `seconds`; None waits without limit."""
@@ -127,10 +146,12 @@ class Threads:
         return True
 
     def stop(self) -> None:
-        """Drops the calls that have not begun, and lets each thread end after its current call, without waiting."""
+        """Cancels the calls that have not begun, and lets each thread end after its current call, without waiting."""
+        self._is_stopped = True
         with suppress(Empty):
             while True:
-                self._calls.get_nowait()
+                if entry := self._calls.get_nowait():
+                    entry[0].cancel()
         for _ in self._threads:
             self._calls.put(None)
 

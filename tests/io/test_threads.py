@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 import pytest
 
 from dlio.cached import cached_property
-from dlio.io.threads import in_threads
+from dlio.io.threads import Threads, in_threads
+from tests.helpers.live import eventually
 
 _started, _go_on = threading.Event(), threading.Event()
 
@@ -69,3 +71,26 @@ def test_the_first_error_of_an_item_ends_all() -> None:
     with pytest.raises(ValueError, match=r"item [01]"):
         in_threads(2, call, range(100), "dlio-test")
     assert len(calls) <= 2
+
+
+def test_after_an_error_no_further_item_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    futures, calls = list[Future[None]](), list[int]()
+
+    def call(number: int) -> None:
+        calls.append(number)
+        if number == 0:
+            raise ValueError("item 0")
+        eventually(lambda: len(futures) == 5 and all(later.cancelled() for later in futures[2:]))
+
+    with Threads(1, "dlio-test") as threads:
+        submit = threads.submit
+        monkeypatch.setattr(threads, "submit", lambda call: futures.append(submit(call)) or futures[-1])
+        with pytest.raises(ValueError, match="item 0"):
+            threads.each(call, range(5))
+    assert calls in ([0], [0, 1])
+
+
+def test_what_is_submitted_to_stopped_threads_is_cancelled() -> None:
+    with Threads(1, "dlio-test") as threads:
+        threads.stop()
+        assert threads.submit(lambda: None).cancelled()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from dlio.errors import StorageError
 from dlio.stage.transfer import side_by_side
 from dlio.stage.transfer.side_by_side import SideBySide
 
@@ -58,3 +60,46 @@ def test_one_slow_read_among_quick_ones_starts_no_threads(files: SideBySide, mon
     readers = set[int]()
     files.each(lambda item: readers.add(threading.get_ident()), range(5))
     assert readers == {threading.get_ident()}
+
+
+def test_a_read_that_fails_is_raised_when_no_other_read_still_writes(
+    files: SideBySide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(side_by_side, "_SLOW_SECONDS", -1.0)
+    slow_began, target = threading.Event(), bytearray(6)
+
+    def read(item: int) -> None:
+        if item == 4:
+            assert slow_began.wait(60)
+            raise OSError("item 4")
+        if item == 5:
+            slow_began.set()
+            time.sleep(0.1)
+        target[item] = 1
+
+    with pytest.raises(OSError, match="item 4"):
+        files.each(read, range(6))
+    assert target == bytes([1, 1, 1, 1, 0, 1])
+
+
+def test_a_close_leaves_a_read_that_hangs_behind_and_ends_the_others(
+    files: SideBySide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(side_by_side, "_SLOW_SECONDS", -1.0)
+    monkeypatch.setattr(side_by_side, "_THREADS", 1)
+    monkeypatch.setattr(side_by_side, "INTERRUPT_SECONDS", 0.01)
+    began, go_on = threading.Event(), threading.Event()
+
+    def hangs(item: int) -> None:
+        if item >= 4:
+            began.set()
+            assert go_on.wait(20)
+
+    with ThreadPoolExecutor(1) as threads:
+        hanging = threads.submit(files.each, hangs, range(400))
+        assert began.wait(60)
+        files.close()
+        files.each(lambda item: None, range(10))  # by new threads
+        go_on.set()
+        with pytest.raises(StorageError, match="closed while they were read"):
+            hanging.result(60)

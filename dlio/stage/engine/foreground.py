@@ -21,6 +21,7 @@ from dlio.stage.planning.plan import Plan
 
 BEAT_SECONDS = 1.0
 _MOST_TOLD = 10  # records that all processes together write in a second
+_MOST_READ = 500  # records of others that rank 0 reads in a second, once it only waits for them
 FIRST_SECONDS = 3.0  # a shorter copy is shown to no other node
 _SOON_SECONDS = 0.1
 
@@ -32,7 +33,8 @@ class Foreground:
 
     Nodes that pass files to each other know it anyway. Of others each process that copies writes it to a folder, if the
     nodes see one and it takes longer than a moment, and rank 0 reads what the others have written. The more they are,
-    the more seldom each does, so that thousands do not keep a file system busy.
+    the more seldom each does, so that thousands do not keep a file system busy. Once rank 0 has its own copy, it reads
+    those that it still awaits each second: each leaves a last word.
     """
 
     is_hurried = True
@@ -42,7 +44,8 @@ class Foreground:
         self._told: MeetingFolder | None = None
         self._tell_at: float | None = None
         self._pause = max(BEAT_SECONDS, job.topology.world_size / _MOST_TOLD)
-        self._others = dict[int, Peer]()
+        self._others = dict[int, Peer]()  # of those that are awaited, first the one that was read longest ago
+        self._look_at = 0.0
         self._heartbeats = liveness.Heartbeats()
 
     def fitted(self, plan: Plan, folder: StagedFolder) -> Plan:
@@ -133,11 +136,22 @@ class Foreground:
             return node.awaits_any()
         if self._told is None or self._job.topology.rank:
             return False
-        patience = max(liveness.LOST_SECONDS, 2 * self._pause)
-        return any(
-            not (peer.is_complete or peer.has_left) and self._heartbeats.note(peer.node, peer.staged_bytes) < patience
-            for peer in self._others.values()
-        )
+        if (now := world.monotonic()) < self._look_at:
+            return True
+        self._look_at = now + BEAT_SECONDS
+        self._read_awaited(self._told)
+        patience = max(liveness.LOST_SECONDS, 2 * self._pause)  # each writes once in a pause
+        silent = [self._heartbeats.note(peer.node, peer.staged_bytes) for peer in self._awaited()]
+        return any(seconds < patience for seconds in silent)
+
+    def _awaited(self) -> list[Peer]:
+        return [peer for peer in self._others.values() if not (peer.is_complete or peer.has_left)]
+
+    def _read_awaited(self, told: MeetingFolder) -> None:
+        """Reads what those that are awaited have written; of too many, those whose turn it is."""
+        for peer in self._awaited()[:_MOST_READ]:
+            del self._others[peer.node]
+            self._others[peer.node] = told.find(peer.node) or peer
 
 
 def _name_lost(meeting: Meeting) -> None:

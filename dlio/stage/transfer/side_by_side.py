@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from dlio.io.threads import Threads
+from dlio.io.threads import INTERRUPT_SECONDS, Threads
 
 _THREADS = 64
 _SLOW_SECONDS = 0.0002  # for one file: from memory it takes 20 us, from a disk 100, from a server 300 and more
@@ -32,7 +32,7 @@ class SideBySide:
         self._seconds = deque[float](maxlen=_LATEST)
 
     def each(self, read: Callable[[T], object], items: Iterable[T]) -> None:
-        """Calls `read` for each item, by many threads once the latest have all taken long; raises what it raises."""
+        """Calls `read` for each item, by many threads once the latest have all taken long; raises as `Threads.each`."""
         waiting = iter(items)
         has_turn = self._turn.acquire(timeout=_TURN_SECONDS)
         try:
@@ -63,8 +63,8 @@ class SideBySide:
         )
 
     def close(self) -> None:
-        """Ends the threads; can be used again."""
+        """Ends the threads, but waits only a moment for a read that hangs; can be used again."""
         with self._lock:
             threads, self._threads = self._threads, None
         if threads is not None:
-            threads.end(None)
+            threads.end(INTERRUPT_SECONDS)
