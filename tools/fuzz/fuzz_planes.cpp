@@ -1,6 +1,6 @@
-// One input of libFuzzer: 16 bytes of wishes, then a decode-ready record, whose checksum is repaired unless it is wished
-// otherwise, or a JPEG to make one of. Every back end of the processor must see the same; the input has exactly the
-// size it needs, so that AddressSanitizer sees the first byte beyond.
+// One input of libFuzzer: 16 bytes of wishes, then a decode-ready record, whose checksum is repaired unless it is
+// wished otherwise, or a JPEG to make one of. Every back end of the processor must see the same; the input has exactly
+// the size it needs, so that AddressSanitizer sees the first byte beyond.
 #include <cstring>
 #include <optional>
 #include <string>

@@ -1,8 +1,8 @@
 // CRC-32C by a processor's instruction for eight bytes.
 //
 // An instruction begins with each cycle, and its result is there after three: so three parts of the bytes are summed up
-// side by side. Where a part is followed by others, its state continues as if that many zeros came; `kBlock` of them are
-// four look-ups.
+// side by side. Where a part is followed by others, its state continues as if that many zeros came; `kBlock` of them
+// are four look-ups.
 #pragma once
 
 #include <array>
