@@ -18,7 +18,8 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ def of_torchvision(data: Path, workers: int) -> Iterable[Any]:
     files = datasets.ImageFolder(str(data / "big" / "all"), v2.Compose(crop))
     options = {"pin_memory": True, "persistent_workers": True}
     loader = torch.utils.data.DataLoader(files, BATCH, True, num_workers=workers, drop_last=True, **options)
-    return _copied(loader)
+    return Changed(loader, _copied)
 
 
 def of_nvjpeg(data: Path, workers: int) -> Iterable[Any]:
@@ -68,13 +69,12 @@ def of_nvjpeg(data: Path, workers: int) -> Iterable[Any]:
     options = {"collate_fn": _joined, "persistent_workers": True}
     loader = torch.utils.data.DataLoader(files, BATCH, True, num_workers=workers, drop_last=True, **options)
 
-    class Epochs:
-        def __iter__(self) -> Iterator[Any]:
-            for encoded, sizes, labels in loader:
-                images = io.decode_jpeg(list(encoded.split(sizes)), io.ImageReadMode.RGB, device="cuda")
-                yield torch.stack([crop(image) for image in images]), labels.to("cuda", non_blocking=True)
+    def decoded(batch: tuple[Any, list[int], Any]) -> tuple[Any, Any]:
+        encoded, sizes, labels = batch
+        images = io.decode_jpeg(list(encoded.split(sizes)), io.ImageReadMode.RGB, device="cuda")
+        return torch.stack([crop(image) for image in images]), labels.to("cuda", non_blocking=True)
 
-    return Epochs()
+    return Changed(loader, decoded)
 
 
 def _joined(samples: list[tuple[Any, int]]) -> tuple[Any, list[int], Any]:
@@ -85,13 +85,19 @@ def _joined(samples: list[tuple[Any, int]]) -> tuple[Any, list[int], Any]:
     return torch.cat(files), [len(file) for file in files], torch.tensor(labels)
 
 
-def _copied(loader: Iterable[Any]) -> Iterable[Any]:
-    class Epochs:
-        def __iter__(self) -> Iterator[Any]:
-            for images, labels in loader:
-                yield images.to("cuda", non_blocking=True), labels.to("cuda", non_blocking=True)
+def _copied(batch: Iterable[Any]) -> list[Any]:
+    return [tensor.to("cuda", non_blocking=True) for tensor in batch]
 
-    return Epochs()
+
+@dataclass(frozen=True)
+class Changed:
+    """A loader whose batches are changed by a function; each iteration is the next epoch."""
+
+    loader: Iterable[Any]
+    change: Callable[[Any], Any]
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self.change, self.loader)
 
 
 def of_memory() -> Iterable[Any]:

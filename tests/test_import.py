@@ -34,8 +34,8 @@ HEAVY += ["fsspec", "aiohttp", "pyarrow"]
 BASE = {"cached", "errors", "urls", "io"}
 
 #: The packages, and which others the modules of each may import, at their top or inside a function. In short:
-#: cli -> look -> pack, stage, loaders; these never one another, except for the loaders, which ask stage for a staged
-# copy;
+#: cli -> look -> pack, stage, loaders; these never one another, except for the loaders, which ask stage for
+#: a staged copy;
 #: pack, loaders -> dataset -> formats -> dataset.schema and sample_group; everything -> io, errors.
 MAY_IMPORT = {
     "__init__": {"cluster", "dataset", "pack", "stage", "verbs"},
@@ -140,14 +140,17 @@ def test_no_folder_holds_more_modules_than_a_reader_remembers():
 @pytest.mark.parametrize("module", ["dlio", "dlio.cli", "dlio.pack.run", "dlio.formats", "dlio.dataset.manifest"])
 def test_a_fresh_interpreter_loads_no_heavy_package(module):
     code = f"import sys, {module}; print(*(name for name in {HEAVY} if name in sys.modules))"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert found.split() == []
+    assert printed_by(code) == []
+
+
+def printed_by(code: str) -> list[str]:
+    """Returns the words that code prints in a new interpreter."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
 
 
 def test_completion_offers_every_public_name_before_it_is_loaded():
     code = "import dlio; names = dir(dlio); print(*(name in names and hasattr(dlio, name) for name in dlio.__all__))"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert found.split() == ["True"] * len(dlio.__all__)
+    assert printed_by(code) == ["True"] * len(dlio.__all__)
 
 
 def test_a_verb_stays_a_function_when_the_package_of_its_name_is_imported():
@@ -156,8 +159,7 @@ def test_a_verb_stays_a_function_when_the_package_of_its_name_is_imported():
         "import dlio.pack.plan, dlio.stage.run, pickle; from dlio.pack import pack; from dlio.stage import stage\n"
         "print(dlio.pack is pack, dlio.stage is stage, pickle.loads(pickle.dumps(dlio.pack)) is pack)"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert found.split() == ["False", "True", "True", "True"]
+    assert printed_by(code) == ["False", "True", "True", "True"]
 
 
 def test_the_command_line_starts_light():
@@ -165,8 +167,7 @@ def test_the_command_line_starts_light():
         "import os, sys, dlio.cli; print('numpy' in sys.modules)\n"
         "import numpy; print(len(os.listdir('/proc/self/task')))"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert found.split() == ["False", "1"]  # no numpy before it is used, and no idle threads of its BLAS
+    assert printed_by(code) == ["False", "1"]  # no numpy before it is used, and no idle threads of its BLAS
 
 
 def test_a_shuffled_order_loads_no_masked_arrays():
@@ -175,8 +176,7 @@ def test_a_shuffled_order_loads_no_masked_arrays():
         "order = EpochOrder(np.array([0, 9]), (np.array([0]),), 1, 0, True)\n"
         "print(order.lane(0).indices(np.arange(9)).sum(), 'numpy.ma' in sys.modules)"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert found.split() == ["36", "False"]  # they take 10 to 20 ms, before the first batch
+    assert printed_by(code) == ["36", "False"]  # they take 10 to 20 ms, before the first batch
 
 
 def test_packing_files_as_they_are_loads_what_it_needs_only(tmp_path):

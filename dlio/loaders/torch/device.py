@@ -47,11 +47,11 @@ def on_device(batches: Generator[Any, None, None], device: torch.device) -> Gene
 
 def _copies(batches: Iterator[Any], device: torch.device) -> Generator[tuple[Any, torch.cuda.Event], None, None]:
     """Yields batches that are being copied to a GPU, each with the event of its arrival."""
-    beside = _copy_stream(device)
+    stream = _copy_stream(device)
     for batch in batches:
-        with torch.cuda.stream(beside):
+        with torch.cuda.stream(stream):
             held = pinned(batch)  # type: ignore[no-untyped-call]
-            there = _with_tensors(held, lambda tensor: tensor.to(device, non_blocking=True)), beside.record_event()
+            there = _with_tensors(held, lambda tensor: tensor.to(device, non_blocking=True)), stream.record_event()
         del batch, held  # whose memory may be the next one's
         yield there
         del there
