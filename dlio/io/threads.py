@@ -13,7 +13,7 @@ from concurrent.futures import CancelledError, Future, wait
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from threading import Event
+from threading import Event, current_thread, main_thread
 from typing import Any, TypeVar
 
 from dlio.errors import MissingError, StorageError
@@ -175,7 +175,17 @@ def _serve(calls: _Calls) -> None:
 
 _started: set[Threads] = set()  # until all of their threads have ended
 _left_open: weakref.WeakSet[Closeable] = weakref.WeakSet()
+_is_exiting = Event()  # from here on, calls are cancelled
 _has_ended = Event()  # the exit's wait for threads
+
+
+def stay_at_exit() -> None:
+    """Keeps a daemon in this call until the interpreter ends it, if the exit has begun; returns otherwise.
+
+    Called where calls may have been cancelled: an error would reach the program, which has ended, as a traceback.
+    """
+    if _is_exiting.is_set() and current_thread() is not main_thread():
+        Event().wait()
 
 
 def close_at_exit(opened: Closeable) -> None:
@@ -185,6 +195,7 @@ def close_at_exit(opened: Closeable) -> None:
 
 @atexit.register
 def _end_all() -> None:
+    _is_exiting.set()
     left = list(_started)
     for threads in left:
         threads.stop()

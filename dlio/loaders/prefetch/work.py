@@ -14,7 +14,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from dlio.errors import TimedOutError, UsageError
-from dlio.io.threads import INTERRUPT_SECONDS, Threads
+from dlio.io.threads import INTERRUPT_SECONDS, Threads, stay_at_exit
 from dlio.loaders.prefetch.reads import ReadAhead, Reads
 from dlio.locking.fork_lock import ForkLock
 
@@ -83,6 +83,8 @@ def prefetched(
         timeout: seconds to wait for an item, and at the end for running parts; None waits forever. Unused without
             threads.
 
+    When the interpreter ends, a daemon that waits for an item ends with it.
+
     Raises:
         Exception: what a part raised, when its item is asked for.
         TimedOutError: an item took longer than `timeout`.
@@ -93,7 +95,11 @@ def prefetched(
 
 
 def _in_turn(works: Iterable[Work[T]]) -> Generator[T, None, None]:
-    yield from map(Work.finish, works)  # which keeps no item that was handed out
+    try:
+        yield from map(Work.finish, works)  # which keeps no item that was handed out
+    except Exception:
+        stay_at_exit()
+        raise
 
 
 def _by_threads(
@@ -116,8 +122,10 @@ def _by_threads(
                 yield waiting.popleft().wait(timeout)
         while waiting:
             yield waiting.popleft().wait(timeout)
-    except TimedOutError:
-        patience = 0
+    except Exception as error:
+        stay_at_exit()
+        if isinstance(error, TimedOutError):
+            patience = 0
         raise
     except KeyboardInterrupt:
         patience = min(INTERRUPT_SECONDS, math.inf if timeout is None else timeout)
