@@ -63,7 +63,7 @@ class MeetingFolder:
     is_joined_by_others = True
 
     def __init__(self, path: Path, node: int, num_nodes: int, *, all_come: bool = True) -> None:
-        self.path, self._node, self._all_come = path, node, all_come
+        self.path, self._node, self._num_nodes, self._all_come = path, node, num_nodes, all_come
         self._names = [f"{kind}-%dof{num_nodes}.json" for kind in ("node", "left")]
         self._own, self._last = (name % node for name in self._names)
         self.folder = open_meeting(self.path)
@@ -105,10 +105,25 @@ class MeetingFolder:
         """Returns what a node's file says, or its last word; see `Place`."""
         for name in self._names:
             if found := self._record(node, name % node):
-                peer, written = found
-                is_of_earlier_run = peer.has_left and written < self._came - JOIN_SECONDS * 1e9
-                return None if is_of_earlier_run else peer
+                return self._of_this_run(*found)
         return None
+
+    def last_words(self, heard_out: set[int]) -> Iterator[Peer]:
+        """Yields the last words that are new; keeps in `heard_out` which nodes have left one, for the next call."""
+        with suppress(OSError):
+            names = set(self.folder.names())
+            left = {node for node in range(self._num_nodes) if self._names[1] % node in names}
+            new = left - heard_out
+            heard_out &= left
+            heard_out |= new
+            for node in sorted(new):
+                found = self._record(node, self._names[1] % node)
+                if found and (peer := self._of_this_run(*found)):
+                    yield peer
+
+    def _of_this_run(self, peer: Peer, written: int) -> Peer | None:
+        """Returns what a node has told, at this time of the file system's clock; None for the end of an earlier run."""
+        return None if peer.has_left and written < self._came - JOIN_SECONDS * 1e9 else peer
 
     def _record(self, node: int, name: str) -> tuple[Peer, int] | None:
         with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
