@@ -126,7 +126,7 @@ def _is_unused(node: Node) -> bool:
     if node.server.idle_seconds < UNUSED_SECONDS:
         return False
     if node.plan.is_whole and node.plan.manifest.node is None:
-        return not node.awaits_any()
+        return not (node.meeting and node.meeting.awaits_any())
     with suppress(OSError):
         return not lease.leases(node.folder)
     return True

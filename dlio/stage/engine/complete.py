@@ -154,7 +154,7 @@ def fill(
             filler.until_complete(node)
             node.publish()
         filler.until_unneeded(node)
-        return Outcome(plan.manifest, node.source_bytes, node.store.written_bytes)
+        return Outcome(plan.manifest, node.fetching.source_bytes, node.store.written_bytes)
     finally:
         filler.close(node)
 

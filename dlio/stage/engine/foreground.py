@@ -136,7 +136,7 @@ class Foreground:
 
     def _awaits_any(self, node: Node) -> bool:
         if node.meeting:
-            return node.awaits_any()
+            return node.meeting.awaits_any()
         if self._told is None or self._job.topology.rank:
             return False
         if (now := world.monotonic()) < self._look_at:

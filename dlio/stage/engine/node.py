@@ -41,6 +41,7 @@ class Node:
     """One node's part of a copy, being filled; `fill` and `server` run in threads of their own.
 
     Attributes:
+        fetching: where the files come from.
         meeting: the other nodes; None if files are passed to none.
         is_needed: whether the next agent of a part continues with what this one leaves.
 
@@ -76,10 +77,10 @@ class Node:
         self.meeting = meeting
         self._is_published = folder.has_manifest()
         self.store = Store(self._live, plan, absent := self._lacking(), job, create, job.listeners.report)
-        self._fetching = Fetching(job.source, self.plan, self.meeting, self.store.learned.receives)
-        self.fill = Fill(self.store, self._fetching.fetch, self._fetching, is_hurried=is_hurried)
-        self.owns = self._fetching.owns
-        self._relay = Relay(self._fetching.fetch, self._fetching.asked)
+        self.fetching = Fetching(job.source, self.plan, self.meeting, self.store.learned.receives)
+        self.fill = Fill(self.store, self.fetching.fetch, self.fetching, is_hurried=is_hurried)
+        self.owns = self.fetching.owns
+        self._relay = Relay(self.fetching.fetch, self.fetching.asked)
         self._lock = world.lock()
         with ExitStack() as listening:  # an address at which nobody answers would hold up the others
             self._unix = None if folder.share else ended_by(listening, UnixListener(self._live))
@@ -155,7 +156,7 @@ class Node:
         Raises:
             DigestError, StorageError: as dlio/stage/meeting/agreeing.py, or the file system refused.
         """
-        agree(self.meeting, self.plan, self.folder.path, self.store.learned, self._fetching.digest_at_source)
+        agree(self.meeting, self.plan, self.folder.path, self.store.learned, self.fetching.digest_at_source)
         if not self.folder.share:
             self.folder.finish(self.plan.manifest, self._kept_names(), self._job.access(None))
         self._is_published = True
@@ -167,21 +168,12 @@ class Node:
         self._tell()
 
     @property
-    def source_bytes(self) -> int:
-        """The bytes read from the source."""
-        return self._fetching.source_bytes
-
-    @property
     def is_ours(self) -> bool:
         """Whether the live folder is the one that this process has filled: its successor makes another."""
         try:
             return self._live.path.stat().st_ino == self._inode
         except OSError:
             return False
-
-    def awaits_any(self) -> bool:
-        """Returns whether another node needs this one: it is present or expected, and neither complete nor stuck."""
-        return self.meeting is not None and self.meeting.awaits_any()
 
     def order(self, client: bytes, first: int, shards: list[int]) -> None:
         """Takes a part of a client's order; see `AgentState`."""
@@ -202,8 +194,8 @@ class Node:
         return {
             "node": self.plan.node,
             "num_nodes": self.plan.num_nodes,
-            "source_bytes": self.source_bytes,
-            "peer_bytes": self._fetching.peer_bytes,
+            "source_bytes": self.fetching.source_bytes,
+            "peer_bytes": self.fetching.peer_bytes,
             "sent_bytes": self.server.sent_bytes,
             "keeps_all": self.plan.is_whole,
             "nodes": [peer.to_json() for peer in (self.peer(), *others[:_SHOWN_NODES])],
@@ -225,7 +217,7 @@ class Node:
         if has_stopped:
             self.store.close()
         self._relay.close()
-        self._fetching.close()
+        self.fetching.close()
         if self.meeting:
             self.meeting.leave(self.peer() if self._is_hurried else None)
         is_over = self._is_published and not (self.is_needed and self.plan.needs_peers)  # else for the next agent

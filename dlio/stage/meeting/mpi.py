@@ -96,11 +96,6 @@ class Processes:
                 f"some of the {self.size} processes that MPI started were lost: {error}. Stage again to continue"
             ) from error
 
-    def agreed(self) -> None:
-        """Notes that nothing is left to agree on; raises as `end`."""
-        if self.ends_early:
-            self.end()
-
     def end(self) -> None:
         """Ends MPI once all processes have come so far; one that is lost is not waited for.
 
@@ -180,8 +175,8 @@ def ending_early(topology: Topology) -> Iterator[None]:
 
 def agreed() -> None:
     """Notes that nothing is left to agree on, if the processes have agreed by MPI at all; raises as `Processes.end`."""
-    if _processes.cache_info().currsize:
-        _processes().agreed()
+    if _processes.cache_info().currsize and _processes().ends_early:
+        _processes().end()
 
 
 def leave(exit_code: int) -> None:
@@ -209,7 +204,7 @@ def introduced(everyone: Processes, topology: Topology, content: str) -> tuple[T
     own = Peer(0, listening.getsockname()[:2], Owner.current(), False, 0, 0)
     try:
         found = everyone.gather(f"meet {content}", [node_id(), own.to_json(), os.urandom(TOKEN_BYTES).hex()])
-        everyone.agreed()
+        agreed()
         machines = [each[0] if each else "" for each in found]
         found_out = topology.numbered(machines)
     except BaseException:

@@ -82,7 +82,7 @@ class Other:
         self.failures, self.refusals, self.silent_until = 0, 0, 0.0
 
     def fails(self, error: Exception) -> None:
-        """Notes that it could not be reached: it is looked up, and left alone for a while, which is longer each time."""
+        """Notes that it could not be reached: it is left alone for a while, longer each time, unless it has moved."""
         is_refused = isinstance(error, (ConnectionRefusedError, RefusedError))
         self.refusals = self.refusals + 1 if is_refused else 0
         self.has_come = self.has_come or is_refused
