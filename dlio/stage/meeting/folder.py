@@ -32,8 +32,7 @@ from dlio.io.ground import check_ground
 from dlio.io.open_folder import OpenFolder
 from dlio.locking.owner import Owner
 from dlio.stage.copies import lease
-from dlio.stage.meeting.meeting import JOIN_SECONDS, LATE_SECONDS
-from dlio.stage.meeting.peer import Peer
+from dlio.stage.meeting.peer import JOIN_SECONDS, LATE_SECONDS, Peer
 from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener
 
 MEET, TOKEN, SHOWN = "DLIO_MEET", "token", ".shown"
@@ -48,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 
 class MeetingFolder:
-    """A node's record for the others, in files; a `Place`. Raises StorageError if it cannot be made.
+    """A node's record for the others, in files; for any number of threads. Raises StorageError if it cannot be made.
 
     Args:
         path: the folder, as `meeting_folder` names it.
@@ -58,6 +57,8 @@ class MeetingFolder:
 
     Attributes:
         folder: held open.
+        token: the job's.
+        is_joined_by_others: others than this process may join in this node's stead.
     """
 
     is_joined_by_others = True
@@ -88,11 +89,11 @@ class MeetingFolder:
         return data, came
 
     def listener(self, content: str) -> TcpListener:
-        """Returns where this node listens; see `Place`."""
+        """Returns where this node listens to the others; raises StorageError."""
         return TcpListener(world.address(), self.token, content)
 
     def tell(self, peer: Peer) -> bool:
-        """Writes this node's file, unless another process has it; see `Place`."""
+        """Tells how this node is reached; returns whether no other process has its number. Raises StorageError."""
         with files.storage_errors("write", self.path):
             if not (is_hidden := self._is_of_another()):
                 self.folder.publish(self._own, json.dumps(peer.to_json()).encode())
@@ -102,7 +103,7 @@ class MeetingFolder:
         return not is_hidden
 
     def find(self, node: int) -> Peer | None:
-        """Returns what a node's file says, or its last word; see `Place`."""
+        """Returns what a node has told; None if it has not come, as far as anybody can see."""
         for name in self._names:
             if found := self._record(node, name % node):
                 return self._of_this_run(*found)
@@ -133,7 +134,10 @@ class MeetingFolder:
         return None
 
     def leave(self, last: Peer | None) -> None:
-        """Leaves a last record for nodes that start late, or nothing; removes the folder if all left; see `Place`."""
+        """Ends this node's part, with a last word for nodes that start late, or with none; nothing may be called then.
+
+        It removes the folder if all have left.
+        """
         with suppress(OSError):
             self._unlink(self._coming)
             if not self._is_of_another():

@@ -18,16 +18,15 @@ from typing import Any
 from dlio.cluster import liveness
 from dlio.io import world
 from dlio.locking.owner import Owner
+from dlio.stage.meeting.folder import MeetingFolder
+from dlio.stage.meeting.mpi import Introduced
 from dlio.stage.meeting.other import Other
-from dlio.stage.meeting.peer import Peer, shortened
-from dlio.stage.meeting.place import Place
+from dlio.stage.meeting.peer import JOIN_SECONDS, LATE_SECONDS, Peer, shortened
 from dlio.stage.protocol import tcp, wire
 from dlio.stage.protocol.connection import Answer, Connection, RefusedError, node_client
 from dlio.stage.protocol.tcp import TcpListener
 from dlio.stage.protocol.wire import Op, Request, Span
 
-JOIN_SECONDS = 5.0  # after which a node that has not come is taken for lost, until it comes
-LATE_SECONDS = 60.0  # so long its part is left to it where nobody waits: a thousand nodes start in that time
 _TELL_SECONDS = 600.0, 30.0  # between two checks of this node's record: its own, and that of another process
 _LOOK_SECONDS = 0.05, 5.0, 20.0  # between two searches for a node: at first, at most if it is late, and if it is lost
 _HEARD_SECONDS = 0.05, 2.0  # the same if it asks for something: one that was not found yet, and one that did not answer
@@ -48,7 +47,7 @@ class Meeting:
         content: the content id of the data set.
     """
 
-    def __init__(self, place: Place, node: int, num_nodes: int, content: str) -> None:
+    def __init__(self, place: MeetingFolder | Introduced, node: int, num_nodes: int, content: str) -> None:
         self.node, self.num_nodes, self._place, self._content = node, num_nodes, place, content
         self.token, self.is_joined_by_others = place.token, place.is_joined_by_others
         self._client, self._began = node_client(node), world.monotonic()

@@ -22,7 +22,7 @@ import signal
 import sys
 import time
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -35,7 +35,6 @@ from dlio.errors import EXIT_INTERRUPTED, StorageError
 from dlio.io import world
 from dlio.locking.owner import Owner, node_id
 from dlio.stage.meeting.peer import Peer
-from dlio.stage.meeting.place import Introduced
 from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener, listening_at
 
 if TYPE_CHECKING:
@@ -48,6 +47,39 @@ _END = "end"
 
 _log = logging.getLogger(__name__)
 _leaving: list[int] = []  # the exit code, once this process is to end without MPI_Finalize
+
+
+class Introduced:
+    """The nodes that know each other from the start, as those that MPI has introduced do; used as a `MeetingFolder`.
+
+    Args:
+        token: the job's.
+        peers: all nodes, by rank.
+        listener: this node's.
+    """
+
+    is_joined_by_others = False
+
+    def __init__(self, token: bytes, peers: Sequence[Peer], listener: TcpListener) -> None:
+        self.token, self._peers, self._listener, self._is_heard = token, peers, listener, False
+
+    def listener(self, content: str) -> TcpListener:
+        """Returns where this node listens."""
+        self._is_heard = True
+        return self._listener
+
+    def tell(self, peer: Peer) -> bool:
+        """Does nothing: all know how this node is reached."""
+        return True
+
+    def find(self, node: int) -> Peer:
+        """Returns how a node is reached."""
+        return self._peers[node]
+
+    def leave(self, last: Peer | None) -> None:
+        """Has the others find nobody at this node's address."""
+        if not self._is_heard:
+            self._listener.listening.close()
 
 
 class Processes:

@@ -15,6 +15,8 @@ from dlio.io import world
 from dlio.locking.owner import Owner
 
 _UNSHOWN = ("address", "owner", "had_bytes", "has_left", "idle_seconds")
+JOIN_SECONDS = 5.0  # after which a node that has not come is taken for lost, until it comes
+LATE_SECONDS = 60.0  # so long its part is left to it where nobody waits: a thousand nodes start in that time
 STUCK_SECONDS = 600.0  # without a block: nobody waits any longer for a node
 MOST_TEXT, _HEAD = 200, 60  # characters of what failed, and of its beginning if it is longer
 
@@ -34,7 +36,7 @@ class Peer:
         node: its rank.
         address: where it listens.
         owner: its process.
-        is_complete: whether it has all that it keeps.
+        is_complete: whether it has all that it keeps, and has published its copy if that is whole.
         staged_bytes: that it has.
         total_bytes: that it keeps in the end.
         bytes_per_second: since it began.

@@ -24,8 +24,8 @@ from dlio.stage.engine.failures import Work
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.store import Store
+from dlio.stage.meeting.folder import MeetingFolder
 from dlio.stage.meeting.meeting import Meeting
-from dlio.stage.meeting.place import Place
 from dlio.stage.planning.plan import Plan
 from dlio.stage.protocol.wire import Origin
 from dlio.stage.transfer.source import StagingSource
@@ -144,7 +144,7 @@ def test_a_meeting_folder_that_hangs_holds_up_no_file_of_this_node(tmp_path: Pat
             assert place.hangs.wait(60)
             target[:] = content
 
-    meeting = Meeting(cast(Place, place), 0, 2, "0" * 32)
+    meeting = Meeting(cast(MeetingFolder, place), 0, 2, "0" * 32)
     assert meeting.expects(1)
     fetching = Fetching(cast(StagingSource, Source()), plan, meeting)
     store = Store(_made(tmp_path), plan, range(8), Anywhere())
