@@ -144,7 +144,8 @@ class MeetingFolder:
                 if last:
                     self.folder.publish(self._last, json.dumps(replace(last, has_left=True).to_json()).encode())
                 self._unlink(self._own)
-            _remove_if_left(self.folder, all_come=self._all_come and last is not None)
+            if not self.folder.look(self._names[0] % 0):  # else thousands would list thousands of names, and find it
+                _remove_if_left(self.folder, all_come=self._all_come and last is not None)
         self._close()
 
     def _unlink(self, name: str) -> None:

@@ -356,3 +356,21 @@ def test_a_last_word_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert list(first.last_words(heard_out)) == [] and heard_out == set()
     again.leave(own)
     assert [peer.node for peer in first.last_words(heard_out)] == [1]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
+def test_the_last_node_removes_the_meeting_and_few_list_it(
+    order: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meet_in(tmp_path, monkeypatch)
+    listed, names = list[int](), world.names
+    monkeypatch.setattr(world, "names", lambda folder: listed.append(folder) or names(folder))
+    meetings = [met(CONTENT, node, 3) for node in range(3)]
+    for node, each in enumerate(meetings):
+        each.tell(Peer(node, ("127.0.0.1", 9), Owner.current(), False, 0, 0))
+    listed.clear()
+    for node in order:
+        assert meeting_folder(CONTENT).exists()
+        meetings[node].leave()
+    assert not meeting_folder(CONTENT).exists()
+    assert len(listed) == 4 - order.index(0), "those after node 0, and for the removal"
