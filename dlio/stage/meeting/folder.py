@@ -144,7 +144,7 @@ class MeetingFolder:
                 if last:
                     self.folder.publish(self._last, json.dumps(replace(last, has_left=True).to_json()).encode())
                 self._unlink(self._own)
-            if not self.folder.look(self._names[0] % 0):  # else thousands would list thousands of names, and find it
+            if not self._record(0, self._names[0] % 0):  # else thousands would list thousands of names, and find it
                 _remove_if_left(self.folder, all_come=self._all_come and last is not None)
         self._close()
 
