@@ -38,7 +38,7 @@ class Patience:
     def over(self) -> StorageError:
         """Returns the error of work whose time is over; no other error here has its number."""
         least = "" if self.rate == math.inf else f" at {self.rate / (1 << 20):.3g} MiB/s"
-        problem = f"it took longer than {self.seconds:.3g} s{least}"
+        problem = f"it took longer than {self.seconds:.3g} s{least}: run it again, or give a longer --deadline"
         if self.seconds < _NOTHING_SECONDS:
-            problem = "it was left out, since what came before it took all of the time"
-        return StorageError(errno.ETIMEDOUT, f"{problem}: run it again, or give a longer --deadline")
+            problem = "it was left out, since what came before it took all of the time: give a longer --deadline"
+        return StorageError(errno.ETIMEDOUT, problem)
