@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from typing import Any
 
 from dlio.dataset.shard import files_of
 from dlio.errors import StorageError
@@ -30,9 +28,6 @@ from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.meeting.peer import Peer, shortened
 from dlio.stage.planning.plan import Plan
 from dlio.stage.protocol.unix import UnixListener
-from dlio.stage.protocol.wire import Span
-
-_SHOWN_NODES = 100  # which mostly fit into `wire.MAX_STAT`
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +63,6 @@ class Node:
         self._job, self.folder = job, folder
         self._live = LiveFolder(folder)
         self._live.make()
-        self._orders: dict[bytes, list[int]] = {}
         self._began, self.is_needed = world.monotonic(), True
         content = plan.manifest.content_id
         if meeting is None and plan.num_nodes > 1:
@@ -79,14 +73,12 @@ class Node:
         self.store = Store(self._live, plan, absent := self._lacking(), job, create, job.listeners.report)
         self.fetching = Fetching(job.source, self.plan, self.meeting, self.store.learned.receives)
         self.fill = Fill(self.store, self.fetching.fetch, self.fetching, is_hurried=is_hurried)
-        self.owns = self.fetching.owns
         self._relay = Relay(self.fetching.fetch, self.fetching.asked)
-        self._lock = world.lock()
         with ExitStack() as listening:  # an address at which nobody answers would hold up the others
             self._unix = None if folder.share else ended_by(listening, UnixListener(self._live))
             self._tcp = ended_by(listening, self.meeting.listener()) if self.meeting else None
             listeners = [listener for listener in (self._unix, self._tcp) if listener]
-            self.server = Server(listeners, self.store, self.fill, self._relay, self)
+            self.server = Server(listeners, plan, meeting, self.store, self.fill, self._relay, self.fetching, self.peer)
             listening.pop_all()
         self._inode = self._live.path.stat().st_ino
         self._had = self.store.present_bytes + self._live.begun([plan.listed[number] for number in absent])
@@ -141,15 +133,6 @@ class Node:
             shortened(self.fill.problem), self._had, idle_seconds=int(now - latest),
         )  # fmt: skip
 
-    def heard(self, node: int) -> None:
-        """Notes that another node lives; see `AgentState`."""
-        if self.meeting:
-            self.meeting.heard(node)
-
-    def asked_by(self, node: int, complete: Sequence[Span]) -> dict[str, Any]:
-        """Returns this node's record to another one; see `AgentState`."""
-        return self.meeting.asked_by(node, complete, self.peer()) if self.meeting else self.peer().to_json()
-
     def publish(self) -> None:
         """Compares what it has found with the other nodes, and publishes the copy; only then it says that it has all.
 
@@ -174,32 +157,6 @@ class Node:
             return self._live.path.stat().st_ino == self._inode
         except OSError:
             return False
-
-    def order(self, client: bytes, first: int, shards: list[int]) -> None:
-        """Takes a part of a client's order; see `AgentState`."""
-        with self._lock:
-            told = self._orders.setdefault(client, [])
-            told[first:] = shards
-            orders = list(self._orders.values())
-        self.fill.follow(self.plan.order(orders))
-
-    def left(self, client: bytes) -> None:
-        """Forgets a client's order."""
-        with self._lock:
-            self._orders.pop(client, None)
-
-    def stat(self) -> dict[str, Any]:
-        """Returns how far this node and the others are; see dlio/stage/client/status.py."""
-        others = [peer for peer in self.meeting.known() if self.meeting.peer(peer.node)] if self.meeting else []
-        return {
-            "node": self.plan.node,
-            "num_nodes": self.plan.num_nodes,
-            "source_bytes": self.fetching.source_bytes,
-            "peer_bytes": self.fetching.peer_bytes,
-            "sent_bytes": self.server.sent_bytes,
-            "keeps_all": self.plan.is_whole,
-            "nodes": [peer.to_json() for peer in (self.peer(), *others[:_SHOWN_NODES])],
-        }
 
     def _kept_names(self) -> list[str]:
         learned = self.store.learned

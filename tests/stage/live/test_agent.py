@@ -31,7 +31,7 @@ from tests.helpers.staging import MiB, damaged_files
 
 
 def source_bytes(found: list[Node]) -> int:
-    return sum(node.stat()["source_bytes"] for node in found)
+    return sum(node.server.stat()["source_bytes"] for node in found)
 
 
 @pytest.mark.parametrize("strategy", ["replicate", "broadcast", "partition"])
@@ -60,7 +60,7 @@ def test_the_rate_of_a_complete_copy_is_that_of_its_staging(source: Manifest, tm
     with working(task(source.root, tmp_path)) as node:
         eventually(lambda: is_complete(node))
         rate = node.peer().bytes_per_second
-        assert 0 < rate == node.peer().bytes_per_second == node.stat()["nodes"][0]["bytes_per_second"]
+        assert 0 < rate == node.peer().bytes_per_second == node.server.stat()["nodes"][0]["bytes_per_second"]
 
 
 def test_a_part_reads_the_others_from_its_peers(
@@ -147,7 +147,7 @@ def test_a_node_that_comes_again_gets_its_part_from_the_others(
         again = tmp_path / "again"
         with working(task(source.root, again, 1, 2)) as late:
             eventually(lambda: is_complete(late))
-            assert late.stat()["source_bytes"] == 0
+            assert late.server.stat()["source_bytes"] == 0
 
 
 def test_a_node_is_complete_for_the_others_once_its_manifest_is_there(
