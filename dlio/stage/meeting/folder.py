@@ -104,10 +104,7 @@ class MeetingFolder:
 
     def find(self, node: int) -> Peer | None:
         """Returns what a node has told; None if it has not come, as far as anybody can see."""
-        for name in self._names:
-            if found := self._record(node, name % node):
-                return self._of_this_run(*found)
-        return None
+        return next(filter(None, (self._record(node, name % node) for name in self._names)), None)
 
     def last_words(self, heard_out: set[int]) -> Iterator[Peer]:
         """Yields the last words that are new; keeps in `heard_out` which nodes have left one, for the next call."""
@@ -118,19 +115,16 @@ class MeetingFolder:
             heard_out &= left
             heard_out |= new
             for node in sorted(new):
-                found = self._record(node, self._names[1] % node)
-                if found and (peer := self._of_this_run(*found)):
+                if peer := self._record(node, self._names[1] % node):
                     yield peer
 
-    def _of_this_run(self, peer: Peer, written: int) -> Peer | None:
-        """Returns what a node has told, at this time of the file system's clock; None for the end of an earlier run."""
-        return None if peer.has_left and written < self._came - JOIN_SECONDS * 1e9 else peer
-
-    def _record(self, node: int, name: str) -> tuple[Peer, int] | None:
+    def _record(self, node: int, name: str) -> Peer | None:
+        """Returns what a node has told in a file; None if there is none, or it is the last word of an earlier run."""
         with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
             data, status = self.folder.read(name)
             peer = Peer.from_json(node, json.loads(data))
-            return (peer, status.st_mtime_ns) if status.st_uid == os.geteuid() else None
+            is_earlier = peer.has_left and status.st_mtime_ns < self._came - JOIN_SECONDS * 1e9
+            return peer if status.st_uid == os.geteuid() and not is_earlier else None
         return None
 
     def leave(self, last: Peer | None) -> None:
@@ -154,7 +148,7 @@ class MeetingFolder:
 
     def _is_of_another(self) -> bool:
         """Returns whether this node's file is that of another running process: two jobs may stage the same at once."""
-        peer = found[0] if (found := self._record(self._node, self._own)) else None
+        peer = self._record(self._node, self._own)
         return bool(peer and peer.owner != Owner.current() and peer.owner.is_alive())
 
 
