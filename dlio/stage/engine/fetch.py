@@ -81,11 +81,14 @@ class Fetching:
         return self._plan.owner(number) != self._plan.node
 
     def is_expected(self, number: int) -> bool:
-        """Returns whether a file is left to the node that reads it, which had not started a moment ago; asks nobody."""
-        if self._meeting is None:
-            return False
+        """Returns whether a file is left to the node that reads it, which has not started yet."""
         home = self._plan.owner(number)
-        return home != self._plan.node and self._meeting.has_expected(home)
+        return self._meeting is not None and home != self._plan.node and self._meeting.expects(home)
+
+    def was_expected(self, number: int) -> bool:
+        """Returns whether a file is to be left, as far as was seen a moment ago; looks nowhere."""
+        home = self._plan.owner(number)
+        return self._meeting is not None and home != self._plan.node and self._meeting.was_expected(home)
 
     def fetch(
         self, number: int, begin: int, target: memoryview, only_source: bool = False, is_urgent: bool = True
@@ -126,19 +129,20 @@ class Fetching:
 
     def _from_peers(self, meeting: Meeting, number: int, begin: int, target: memoryview, is_urgent: bool) -> bool:
         """Fills `target` from another node; returns False if the source must be read."""
-        lost = meeting if is_urgent else _If(lambda node: node in meeting and not meeting.expects(node))
         for _ in range(_TRIES):
-            owner = self._plan.owner(number, lost)
+            owner = self._plan.owner(number, meeting)
             if owner == self._plan.node:
                 return self._held_elsewhere(meeting, number, begin, target)
             peer = meeting.peer(owner)
             if peer is None:
-                if meeting.is_gathering or (not is_urgent and meeting.expects(owner)):
+                if meeting.is_gathering:
                     raise LaterError(f"node {owner}, which reads {self._plan.listed[number].name}, has not started yet")
                 continue
             op = Op.SERVE if is_urgent else Op.AHEAD
             if (found := self._ask(meeting, peer, op, number, begin, target)) is not None:
                 return found
+            if not is_urgent and meeting.expects(owner):
+                raise LaterError(f"node {owner} has come, and does not answer yet")
         return False
 
     def _held_elsewhere(self, meeting: Meeting, number: int, begin: int, target: memoryview) -> bool:

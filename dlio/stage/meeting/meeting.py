@@ -229,7 +229,7 @@ class Meeting:
         """Returns whether a node has never been here, and may be starting still."""
         return self._is_new(self._found(node))
 
-    def has_expected(self, node: int) -> bool:
+    def was_expected(self, node: int) -> bool:
         """Returns whether a node was expected when it was last looked up, and need not be once more; asks nobody."""
         other = self._other(node)
         return self._is_new(other) and not other.is_to_be_looked_up

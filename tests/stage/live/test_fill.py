@@ -93,6 +93,8 @@ def test_files_left_for_later_are_not_begun_until_then(tmp_path: Path) -> None:
         def is_expected(self, number: int) -> bool:
             return number in later
 
+        was_expected = is_expected
+
         def judge(self, number: int, is_right: bool) -> None:
             assert is_right
 
