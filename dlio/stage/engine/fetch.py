@@ -86,7 +86,7 @@ class Fetching:
         return self._meeting is not None and home != self._plan.node and self._meeting.expects(home)
 
     def was_expected(self, number: int) -> bool:
-        """Returns whether a file is to be left, as far as was seen a moment ago; looks nowhere."""
+        """Returns whether a file was left to such a node a moment ago; looks nowhere."""
         home = self._plan.owner(number)
         return self._meeting is not None and home != self._plan.node and self._meeting.was_expected(home)
 
