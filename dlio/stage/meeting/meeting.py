@@ -139,10 +139,10 @@ class Meeting:
     def _found(self, node: int) -> Other:
         """Returns what is known of a node, after looking up how it is reached if that is not known.
 
-        While another thread looks something up, only one that knows nothing of the node yet waits for it, and not long.
+        While another thread looks something up, it waits a moment, or longer if nothing is known of the node yet.
         """
         other = self._other(node)
-        if other.is_to_be_looked_up and self._looking.acquire(timeout=0.0 if other.looked else JOIN_SECONDS):
+        if other.is_to_be_looked_up and self._looking.acquire(timeout=_SOON_SECONDS if other.looked else JOIN_SECONDS):
             try:
                 if other.is_to_be_looked_up:
                     self._look_up(other, node)
