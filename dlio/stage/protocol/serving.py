@@ -27,6 +27,7 @@ class Serving:
         prepare: carries out a request, and returns a call that sends the reply; both raise OSError if the connection
             fails. The client gets the text of a DlioError of the first.
         left: called with a client's name when it has no connection any more.
+        most: connections at a time, if more than `MAX_CONNECTIONS`.
     """
 
     def __init__(
@@ -34,8 +35,9 @@ class Serving:
         listeners: Sequence[Listener],
         prepare: Callable[[world.Socket, Request, bytes], Callable[[], None]],
         left: Callable[[bytes], None] = lambda client: None,
+        most: int = 0,
     ) -> None:
-        self._prepare, self._left = prepare, left
+        self._prepare, self._left, self._most = prepare, left, most
         self._lock = world.lock()
         self._connections: dict[world.Socket, bytes] = {}
         self._idle: dict[world.Socket, None] = {}  # of other nodes, the one that has waited longest first
@@ -75,7 +77,7 @@ class Serving:
     def _has_room(self, peer: world.Socket, client: bytes) -> bool:
         """Adds a connection; if there are too many, the one of another node that has been idle for longest ends."""
         with self._lock:
-            if len(self._connections) >= MAX_CONNECTIONS:
+            if len(self._connections) >= max(self._most, MAX_CONNECTIONS):
                 if not self._idle:
                     return False
                 oldest = next(iter(self._idle))
