@@ -1,4 +1,4 @@
-"""Nodes that exchange files list a folder once; whoever dies, fails or sends nonsense, each gets the right list."""
+"""Nodes that exchange files list a folder once; if one dies, fails or sends nonsense, the others get the right list."""
 
 from __future__ import annotations
 
