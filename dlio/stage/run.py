@@ -6,7 +6,7 @@ import errno
 import logging
 import socket
 import time
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -23,7 +23,8 @@ from dlio.stage.copies.locations import remember
 from dlio.stage.engine.complete import complete
 from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options, Outcome
 from dlio.stage.meeting import mpi
-from dlio.stage.strategies import AUTO, Strategy, load, needs_of
+from dlio.stage.meeting.listing import ListOnce, by_processes
+from dlio.stage.strategies import AUTO, Needs, Strategy, load, needs_of
 from dlio.stage.transfer.source import StagingSource
 from dlio.stage.transfer.tree import anything
 
@@ -76,7 +77,23 @@ def run(
     needs = needs_of(strategy)
     if options.mode is not None and options.mode & ~0o044 != 0o600:
         raise UsageError(f"mode {options.mode:o}: staged files can be 600, 640 or 644")
-    job = Job(anything(dataset), Path(dest or "").absolute(), topology or Topology.from_env(), options, listeners)
+    topology = topology or Topology.from_env()
+    with _listing(topology, needs) as list_once:
+        job = Job(anything(dataset, list_once), Path(dest or "").absolute(), topology, options, listeners)
+        return _run(job, dest, strategy, needs, started)
+
+
+def _listing(topology: Topology, needs: Needs | None) -> AbstractContextManager[ListOnce | None]:
+    """Returns what lists a folder once for all nodes, if they exchange files, or `auto` may choose that they do."""
+    if topology.world_size == 1 or (needs and not needs.exchange):
+        return nullcontext()
+    return by_processes(topology, by_folder=needs is not None)
+
+
+def _run(
+    job: Job, dest: str | PathLike[str] | None, strategy: str, needs: Needs | None, started: float
+) -> tuple[Manifest, StageSummary]:
+    """Returns the same as `run`, once the source is known."""
     if dest is not None:
         learn_id(job.manifest, job.dest)
         return _carry_out(job, strategy, started)

@@ -18,10 +18,13 @@ import pytest
 
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.schema import Sample, Schema
+from dlio.dataset.shard import files_of
+from dlio.io import waits
 from dlio.io.arrivals import arrived
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import ArrayBatches, Loader
 from dlio.stage import strategies
+from dlio.stage.client.filling import LiveFilling
 from dlio.stage.copies.folder import StagedFolder
 from tests.helpers.agents import agents, end_agent
 from tests.helpers.live import eventually
@@ -145,6 +148,21 @@ def test_a_cache_too_small_passes_the_rest_through(packed, strategy, num_nodes, 
         assert digests(samples, rank, num_nodes) == digests(PackedSamples(packed), rank, num_nodes)
         counts = arrived(samples.opened.fillings)
         assert counts.get("source_bytes", 0) + counts.get("peer_bytes", 0) > packed.num_bytes // 2 // num_nodes
+        assert _read_by(*samples.opened.fillings, packed) == pytest.approx(waits.taken())
+
+
+def _read_by(filling: LiveFilling, packed: Manifest) -> float:
+    """Reads all files in this thread, and returns the seconds that the filling has counted for it."""
+    before = _seconds(filling)
+    waits.taken()
+    for file in files_of(packed.shards):
+        with closing(filling.arrival(filling.manifest.root / file.name)) as arriving:
+            arriving.read(0, file.num_bytes)
+    return _seconds(filling) - before
+
+
+def _seconds(filling: LiveFilling) -> float:
+    return sum(value for key, value in filling.counts().items() if key.endswith("_seconds"))
 
 
 @pytest.mark.parametrize("packed", ["hdf5"], indirect=True)

@@ -15,7 +15,7 @@ from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.dataset.sample_table import SUFFIX
 from dlio.dataset.shard import files_of
 from dlio.errors import DlioError, LauncherError, StorageError
-from dlio.io import world
+from dlio.io import waits, world
 from dlio.io.arrivals import Arrival
 from dlio.locking.fork_lock import ForkLock
 from dlio.stage.client.arriving import PassedFile, Wanted, open_arriving
@@ -196,6 +196,7 @@ class LiveFilling:
         if origin == Origin.DISK:
             return
         name, seconds = Origin(origin).name.lower(), world.monotonic() - began
+        waits.note(seconds)  # as of slow storage: loaders read ahead
         with self._lock:
             for key, amount in ((f"{name}_bytes", num_bytes), (f"{name}_seconds", seconds)):
                 self._counts[key] = self._counts.get(key, 0) + amount

@@ -16,7 +16,6 @@ from dlio.stage.copies.live_folder import AgentRecord, LiveFolder
 from dlio.stage.copies.small_files import lacking
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
-from dlio.stage.engine.lobby import ended_by
 from dlio.stage.engine.relay import Relay
 from dlio.stage.engine.server import Server
 from dlio.stage.engine.store import Store
@@ -27,6 +26,7 @@ from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
 from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.meeting.peer import Peer, shortened
 from dlio.stage.planning.plan import Plan
+from dlio.stage.protocol.lobby import ended_by
 from dlio.stage.protocol.unix import UnixListener
 
 _log = logging.getLogger(__name__)

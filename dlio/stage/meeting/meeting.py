@@ -137,17 +137,17 @@ class Meeting:
         return self._others.get(node) or self._others.setdefault(node, Other())
 
     def _found(self, node: int) -> Other:
-        """Returns what is known of a node, after looking up how it is reached if that is not known.
-
-        While another thread looks something up, it waits a moment, or longer if nothing is known of the node yet.
-        """
+        """Returns what is known of a node, looked up if that may help; a look-up that hangs is not waited for long."""
         other = self._other(node)
-        if other.is_to_be_looked_up and self._looking.acquire(timeout=_SOON_SECONDS if other.looked else JOIN_SECONDS):
-            try:
-                if other.is_to_be_looked_up:
-                    self._look_up(other, node)
-            finally:
-                self._looking.release()
+        if other.is_to_be_looked_up:
+            if self._looking.acquire(timeout=_SOON_SECONDS if other.looked else JOIN_SECONDS):
+                try:
+                    if other.is_to_be_looked_up:
+                        self._look_up(other, node)
+                finally:
+                    self._looking.release()
+            else:
+                other.look_at = world.monotonic() + _FRESH_SECONDS
         return other
 
     def _look_up(self, other: Other, node: int) -> None:

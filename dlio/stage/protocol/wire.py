@@ -53,6 +53,7 @@ class Op(IntEnum):
     AHEAD = 8  # as SERVE, after all that readers wait for
     PEER = 9  # of a node: send what it tells the others of itself, as JSON; the ranges are of nodes that have all
     DIGESTS = 10  # of a node: send the digests that it has found of files from `file` on, 16 bytes each
+    LIST = 11  # of a node: send the list of a folder, compressed; made after this was asked (meeting/listing.py)
 
 
 class Status(IntEnum):
