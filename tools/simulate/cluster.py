@@ -67,9 +67,7 @@ class Cluster:
             for inner in ("tmp", "ssd", "home"):
                 (base / f"node{node}" / inner).mkdir(parents=True)
             self.disks.append(self.storage.add(f"node{node}", clock, keeps_track=keeps_track))
-        self.network = Network(
-            scheduler, Chance(scheduler.seed, "network"), weather, size.nodes, lambda process: clocks[process.node]
-        )
+        self.network = Network(scheduler, Chance(scheduler.seed, "network"), weather, size.nodes)
         machines = [Machine(node, clock) for node, clock in enumerate(clocks)]
         self.world = SimulatedWorld(scheduler, self.network, self.storage, machines)
         self.data = DataSet(base / SOURCE, list(size.files))

@@ -8,6 +8,7 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from dlio.io import world
 from tools.simulate.pipe import END, RESET, Pipe
 from tools.simulate.primitives import Waiting
 from tools.simulate.process import Process
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from tools.simulate.network import Network
 
 _MOST = 0x7FFF_F000  # bytes that one call sends
+_UNKNOWN = -1  # the deadline of a call that has not waited yet
 
 
 def failure(number: int) -> OSError:
@@ -109,7 +111,7 @@ class SimSocket:
 
     def _deadline(self) -> int | None:
         seconds = self._limit if self._timeout is None else self._timeout
-        ns = self._network.clock(self.process).ns(seconds)
+        ns = self.process.clock.ns(seconds)
         return None if ns is None else self._scheduler.now + ns
 
     def _wait(self, waiting: Waiting, deadline: int | None) -> bool:
@@ -133,15 +135,16 @@ class SimSocket:
         wanted = min(nbytes or len(target), len(target))
         if self.into is None:
             raise failure(errno.ENOTCONN)
-        is_peek = bool(flags & socket.MSG_PEEK)
-        is_all = self._timeout is None and flags & socket.MSG_WAITALL and not is_peek
+        is_peek = bool(flags & world.MSG_PEEK)
+        is_all = self._timeout is None and flags & world.MSG_WAITALL and not is_peek
         if is_all and self._network.chance.happens(self._network.weather.part):
             is_all, wanted = False, self._network.chance.between(1, wanted)
-        deadline, found = self._deadline(), 0
+        found, deadline = 0, _UNKNOWN
         while wanted:
-            found += (taken := self._unread.take(target[found:wanted], is_peek=is_peek))
-            if taken and not is_peek:
-                self.into.taken(taken)
+            if self._unread:
+                found += (taken := self._unread.take(target[found:wanted], is_peek=is_peek))
+                if not is_peek:
+                    self.into.taken(taken)
             if found == wanted or (found and not is_all):
                 break
             if self._error and not found:
@@ -149,6 +152,7 @@ class SimSocket:
                 raise failure(number)
             if self._has_ended or self._is_shut:
                 break
+            deadline = self._deadline() if deadline == _UNKNOWN else deadline
             if not self._wait(self._readers, deadline):
                 if found:
                     break
@@ -162,15 +166,14 @@ class SimSocket:
 
     def sendall(self, data: Any, flags: int = 0, /) -> None:
         """As `socket.socket.sendall`."""
-        left, deadline = memoryview(data).cast("B"), self._deadline() if self._timeout else None
+        left, deadline = memoryview(data).cast("B"), self._deadline() if self._timeout else _UNKNOWN
         while left:
             left = left[self.send(left, deadline) :]
 
-    def send(self, data: memoryview, deadline: int | None = None) -> int:
+    def send(self, data: memoryview, deadline: int | None = _UNKNOWN) -> int:
         """Sends some of the data, after waiting for room; returns how much."""
         self._enter()
         self._network.may_reset(self)
-        deadline = self._deadline() if deadline is None else deadline
         sent = 0
         while sent < len(data):
             if self._error:
@@ -184,7 +187,9 @@ class SimSocket:
                 self.out.send(bytes(data[sent : sent + room]))
                 sent += room
                 self._scheduler.note("send", room)
-            elif not self._wait(self._writers, deadline):
+                continue
+            deadline = self._deadline() if deadline == _UNKNOWN else deadline
+            if not self._wait(self._writers, deadline):
                 if sent:
                     break
                 raise self._late()
