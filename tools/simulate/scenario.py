@@ -238,6 +238,9 @@ def _check(cluster: Cluster, kind: Kind, actors: Sequence[Actor], faults: Sequen
     oracle = cluster.oracle
     for disk in cluster.disks:
         oracle.check_copies(disk)
+    loadings = [actor.work for actor in actors if actor.is_done and isinstance(actor.work, Loading)]
+    if len(loadings) == len(actors) and all(loading.share == 1.0 for loading in loadings):
+        oracle.took(cluster.orders.lacking(range(loadings[0].epochs)))
     reads_again = any(isinstance(actor.work, Loading) and actor.work.again_at for actor in actors)
     if not (reads_again or _SLOWING & {fault.kind for fault in faults}):
         oracle.check_pace(max(actor.done_at for actor in actors))
