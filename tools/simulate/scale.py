@@ -175,7 +175,7 @@ def _carried_out(cluster: Cluster, actors: Sequence[Actor], job: Job) -> int:
 
 
 def _raise_limit() -> None:
-    """Allows this process the open files of all simulated ones; what root cannot raise stays as it is."""
+    """Allows this process the open files of all simulated ones; root alone can raise the hard limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for most in (int(_MOST_FILES.read_text()), hard):
         with suppress(ValueError, OSError):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from dlio.io import world
@@ -37,6 +36,12 @@ class SimSocket:
         peer_name: of the other end.
     """
 
+    __slots__ = (
+        "_error", "_has_ended", "_is_broken", "_is_shut", "_limit", "_name", "_network", "_peer_name",
+        "_readers", "_scheduler", "_timeout", "_unread", "_writers", "backlog", "into", "is_closed", "out", "process",
+        "real", "waiting", "watchers",
+    )  # fmt: skip
+
     def __init__(
         self, network: Network, process: Process, name: Any, out: Pipe | None = None, peer_name: Any = ""
     ) -> None:
@@ -51,7 +56,7 @@ class SimSocket:
         self._readers, self._writers = Waiting(self._scheduler), Waiting(self._scheduler)
         self.watchers: dict[Any, None] = {}  #: selectors
         self.backlog = 0  #: how many may wait to be accepted; 0 if it does not listen
-        self.waiting: deque[SimSocket] = deque()  #: to be accepted
+        self.waiting: list[SimSocket] = []  #: to be accepted
         self.real: socket.socket | None = None  #: bears a Unix socket's name in the file system
         network.opened(self)
 
@@ -250,7 +255,7 @@ class SimSocket:
                 raise failure(errno.EINVAL)
             if not self._wait(self._readers, deadline):
                 raise self._late()
-        peer = self.waiting.popleft()
+        peer = self.waiting.pop(0)
         self._scheduler.note("accept")
         return peer, peer.getpeername()
 
@@ -277,7 +282,7 @@ class SimSocket:
 
     def _refuse_all(self) -> None:
         while self.waiting:
-            self.waiting.popleft().abandon(is_reset=True)
+            self.waiting.pop(0).abandon(is_reset=True)
 
     def close(self) -> None:
         """As `socket.socket.close`."""
