@@ -52,6 +52,9 @@ def test_what_shows_little_by_itself_comes_to_all_nodes_with_what_shows_it() -> 
     found = [faults.drawn(seed, size, ["power", "disk-eio-sync"]) for seed in range(200)]
     nodes = [{fault.node for fault in each if fault.kind == "disk-eio-sync"} for each in found]
     assert sum(each == set(range(5)) for each in nodes) > 10
+    everywhere = [each for each, on in zip(found, nodes, strict=True) if on == set(range(5))]
+    power = [fault.moment for each in everywhere for fault in each if fault.kind == "power"]
+    assert power.count(FINISH) > 0.9 * len(power) > 0  # the moment from which on nothing may be lost
 
 
 def test_the_processes_of_a_second_step_do_the_same() -> None:
