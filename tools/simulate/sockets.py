@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tools.simulate.network import Network
 
 _MOST = 0x7FFF_F000  # bytes that one call sends
-_UNKNOWN = -1  # the deadline of a call that has not waited yet
+_UNKNOWN: int | None = -1  # the deadline of a call that has not waited yet
 
 
 def failure(number: int) -> OSError:
