@@ -294,3 +294,26 @@ def test_what_is_not_answered_in_time_is_not_asked_again(node: Node) -> None:
         with pytest.raises(TimeoutError):
             pool.use(ask, connect)
     assert len(asked) == 2
+
+
+def test_a_connection_that_breaks_shows_whether_the_agent_has_ended(node: Node) -> None:
+    """A node that ends after it was asked, and before it has answered, is known to have ended, and not only silent."""
+    connections = [connected(node), connected(node)]
+
+    def connect() -> Connection:
+        if not connections:
+            raise ConnectionRefusedError
+        return connections.pop()
+
+    def ask(connection: Connection) -> int:
+        if connections:
+            raise ConnectionResetError
+        return 7
+
+    def broken(connection: Connection) -> None:
+        raise ConnectionResetError
+
+    with closing(ConnectionPool(1)) as pool:
+        assert pool.use(ask, connect) == 7  # a kept connection may have ended, and so may a new one
+        with pytest.raises(ConnectionRefusedError):
+            pool.use(broken, connect)
