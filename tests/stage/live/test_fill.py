@@ -132,7 +132,8 @@ class _HangingPlace:
             self.answers.wait(60)
 
 
-def test_a_meeting_folder_that_hangs_holds_up_no_file_of_this_node(tmp_path: Path) -> None:
+def test_a_meeting_folder_that_hangs_holds_up_one_file_of_this_node_at_most(tmp_path: Path) -> None:
+    """That of the thread which looks there, if it is not a file that another node reads."""
     place, content = _HangingPlace(), b"content"
     listed = [File(f"{number}.bin", len(content), files.digest_bytes(content)) for number in range(8)]
     shards = tuple(Shard(str(number), 1, (file,)) for number, file in enumerate(listed))
@@ -154,7 +155,7 @@ def test_a_meeting_folder_that_hangs_holds_up_no_file_of_this_node(tmp_path: Pat
     fill.follow(plan.order())
     fill.start()
     try:
-        eventually(lambda: all(map(store.is_finished, own)), 10)
+        eventually(lambda: sum(map(store.is_finished, own)) >= len(own) - 1, 30)
         assert place.looks == 2
     finally:
         place.answers.set()
