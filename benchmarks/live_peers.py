@@ -129,6 +129,9 @@ def measure(options: argparse.Namespace, images: Path) -> None:
     for way, words in peers.items():
         if not folders[way].exists():
             subprocess.run([*words, "--prepare", folders[way]], check=True, stdout=subprocess.DEVNULL)
+    size, rate = manifest.num_bytes / 1e6, options.bandwidth
+    print(f"### {size:,.0f} MB, {rate:g} MB/s for all nodes: the source alone takes {size / rate:.2f} s\n")
+    print("| nodes | tool | first batch, s | epoch 1, s | epoch 2, s | read / set |\n|---|---|---|---|---|---|")
     own = [sys.executable, live.SCRIPT, "--data", options.data, "--step-ms", str(options.step_ms)]
     for num_nodes in map(int, options.nodes.split(",")):
         for way, words in {"dlio": own, **peers}.items():
@@ -136,11 +139,9 @@ def measure(options: argparse.Namespace, images: Path) -> None:
             with live.throttled(folders[way], work, options.bandwidth, options.latency_ms) as (source, counts):
                 job = live.run_job(source, counts, work / "job", num_nodes, words)
             opened = max(rank["open"] + rank["first"][0] for rank in job.ranks)
-            print(
-                f"{num_nodes} nodes, {way}: first batch after {opened:.2f} s, epochs {job.slowest('epoch', 0):.2f} s, "
-                f"{job.slowest('epoch', 1):.2f} s; source read {job.source_bytes / manifest.num_bytes:.3f} x the set",
-                flush=True,
-            )
+            epochs = " | ".join(f"{job.slowest('epoch', number):.2f}" for number in range(EPOCHS))
+            read = job.source_bytes / manifest.num_bytes
+            print(f"| {num_nodes} | {way} | {opened:.2f} | {epochs} | {read:.3f} |", flush=True)
 
 
 if __name__ == "__main__":
