@@ -1,6 +1,6 @@
 """Measures the first epochs of dlio, LitData and MosaicML Streaming on one throttled source that several nodes share.
 
-    python benchmarks/live_peers.py --data /tmp/bench --peers peers/bin/python --bandwidth 25
+    python benchmarks/live_peers.py --data /tmp/bench --peers peers/bin/python
 
 `benchmarks/loaders/__main__.py` tells how to make the peers' environment. All read the same images from a mount as
 live.py has it, in shards of 8 MiB, shuffled, by two threads or worker processes a node, each node into a folder of its
@@ -99,10 +99,10 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="a folder for shards, mounts and copies")
     parser.add_argument("--peers", default=sys.executable, help="the Python of the peers' environment")
     parser.add_argument("--mebibytes", type=int, default=256, help="the size of the data set")
-    parser.add_argument("--nodes", default="1,2")
-    parser.add_argument("--bandwidth", type=float, default=25.0, help="of the source, MB/s over all nodes")
+    parser.add_argument("--nodes", default="1,2,4")
+    parser.add_argument("--bandwidth", type=float, default=50.0, help="of the source, MB/s over all nodes")
     parser.add_argument("--latency-ms", type=float, default=1.0)
-    parser.add_argument("--step-ms", type=float, default=100.0, help="the trainer's time for a batch")
+    parser.add_argument("--step-ms", type=float, default=50.0, help="the trainer's time for a batch")
     parser.add_argument("--way", help=argparse.SUPPRESS)
     parser.add_argument("--prepare", help=argparse.SUPPRESS)
     parser.add_argument("--rank-of", help=argparse.SUPPRESS)
