@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import importlib
 import os
 import re
 import signal
+import struct
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import cast
@@ -44,6 +47,7 @@ _MAY_BE_SKIPPED = re.compile(
     r"|has no index|ustar|refused: see|opens its file itself|is its contract|takes long|the cluster decides"
 )
 _OF_THE_SYSTEM = ("/dev/", "/proc/", "/sys/", "/memfd:")
+_GET_FLAGS, _SET_FLAGS, _TOP_FOLDER = 0x80086601, 0x40086602, 0x20000  # FS_IOC_*FLAGS and FS_TOPDIR_FL of linux/fs.h
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -84,6 +88,20 @@ def _forbid_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
         report.outcome, report.longrepr = "failed", f"{report.longrepr[2]}; DLIO_TEST_ALL=1 allows no such skip"
 
 
+@pytest.fixture(autouse=True, scope="session")
+def folders_lie_apart(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Has ext4 spread the folders of tests over the disk, as chattr(1) does with +T.
+
+    For each new file, ext4 without a journal passes all inodes nearby that were deleted in the last minutes: thousands,
+    and 0.3 ms of CPU time, if all tests work in one place.
+    """
+    folder = os.open(tmp_path_factory.getbasetemp(), os.O_RDONLY)
+    with suppress(OSError):  # another file system
+        (flags,) = struct.unpack("l", fcntl.ioctl(folder, _GET_FLAGS, bytes(8)))
+        fcntl.ioctl(folder, _SET_FLAGS, struct.pack("l", flags | _TOP_FOLDER))
+    os.close(folder)
+
+
 @pytest.fixture(autouse=True)
 def leaves_nothing_behind() -> Iterator[None]:
     """Fails a test after which threads run, or files are open, that were not before.
@@ -99,7 +117,7 @@ def leaves_nothing_behind() -> Iterator[None]:
     assert not left, f"threads left behind: {left}"
     if _open_files() - files:
         gc.collect()
-    assert not _open_files() - files, "files left open"
+        assert not _open_files() - files, "files left open"
 
 
 @pytest.fixture(autouse=True)
@@ -151,11 +169,11 @@ def tf() -> ModuleType:
 def _open_files() -> set[tuple[str, str]]:
     """Returns descriptor and path of each open file; pipes, sockets, devices and loaded libraries are not counted."""
     found = set()
-    for descriptor in Path("/proc/self/fd").iterdir():
+    for descriptor in os.listdir("/proc/self/fd"):  # noqa: PTH208  pathlib takes five times as long, for each test
         try:
-            path = str(descriptor.readlink())
+            path = os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115
         except FileNotFoundError:  # the descriptor of this very listing
             continue
         if path.startswith("/") and not path.startswith(_OF_THE_SYSTEM) and "site-packages" not in path:
-            found.add((descriptor.name, path))
+            found.add((descriptor, path))
     return found
