@@ -24,6 +24,7 @@ from hypothesis import HealthCheck, settings
 from dlio.io import filesystems
 from dlio.stage.copies import locations
 from tests.helpers.images import make_image_folder
+from tests.helpers.lazy import Lazy
 from tests.helpers.rounds import NOTHING_IS_SKIPPED, ROUNDS
 from tests.helpers.slow_source import slow_mounts
 
@@ -38,9 +39,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background
 
 _JOIN_SECONDS = 5
 _LONG = ("tests/tools/test_chaos.py", "tests/examples/")
-_TENSORFLOW = re.compile(
-    r"^tests/(loaders/test_(tensorflow|keras|conformance)|pack/index/test_tensorflow|formats/\w+_tensorflow)\.py"
-)
+_FRAMEWORKS = {"jax", "keras", "tensorflow", "torch"}
 #: Reasons other than a missing tool: a GPU, the kernel, rounds, large packages, a case that does not apply.
 _MAY_BE_SKIPPED = re.compile(
     r"GPU|the kernel|make soak|No module named '(datasets|litdata|horovod)|aarch64|libdeflate|brings libjpeg"
@@ -53,15 +52,21 @@ _GET_FLAGS, _SET_FLAGS, _TOP_FOLDER = 0x80086601, 0x40086602, 0x20000  # FS_IOC_
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts the tests that take a minute first, so that no processor waits for one of them in the end.
 
-    Those that import TensorFlow, which takes seconds, come together, so that few of pytest's processes do.
+    Then come those of frameworks, so that few of pytest's processes import them: it takes 20 s in all, and makes each
+    fork slower.
     """
-    middle = len(items) // 2
-    places = {item: middle if _TENSORFLOW.search(item.nodeid) else place for place, item in enumerate(items)}
-    items.sort(key=lambda item: -1 if item.nodeid.startswith(_LONG) else places[item])
+    items.sort(key=lambda item: 0 if item.nodeid.startswith(_LONG) else 1 if _uses_a_framework(item) else 2)
+
+
+def _uses_a_framework(item: pytest.Item) -> bool:
+    module = vars(item.module) if isinstance(item, pytest.Function) else {}
+    return "tf" in getattr(item, "fixturenames", ()) or any(isinstance(value, Lazy) for value in module.values())
 
 
 def pytest_collection_finish() -> None:
     """Exempts loaded objects from garbage collection: each run would scan them, and each child would copy them."""
+    if found := _FRAMEWORKS & sys.modules.keys():
+        raise pytest.UsageError(f"{found} was imported while tests were collected: take tests/helpers/lazy.py for it")
     gc.collect()
     gc.freeze()
     gc.enable()
