@@ -27,6 +27,8 @@ _CHILD = (
 )
 _FAILING = _STRONG + "def test_fails_anyway():\n    assert False\n"
 _BLIND = "def test_nothing():\n    pass\n"
+#: Those plugins of pytest that pyproject.toml has options for: to load all takes half of the time.
+_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "pytest_timeout"}
 _ENDLESS = (
     "import os, time\nfrom pathlib import Path\ndef test_it_ends():\n    path = Path('{0}.new')\n"
     "    path.write_text(str(os.getpid()))\n    path.rename('{0}')\n    time.sleep(600)\n"
@@ -38,7 +40,9 @@ def run(folder: Path, entries: str, *options: str) -> tuple[int, str]:
     (folder / "lists").mkdir(exist_ok=True)
     (folder / "lists/planted.toml").write_text(entries)
     command = [sys.executable, "-m", "tools.mutants", "--lists", folder / "lists", "--jobs", "1", *options]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(
+        command, cwd=REPOSITORY, capture_output=True, text=True, timeout=200, env=os.environ | _PLUGINS
+    )
     return done.returncode, done.stdout + done.stderr
 
 
@@ -85,7 +89,8 @@ def test_a_terminated_run_leaves_no_process_and_no_folder(tmp_path: Path) -> Non
     (tmp_path / "lists/planted.toml").write_text(entry("endless", tmp_path, _ENDLESS.format(tmp_path / "begun")))
     command = [sys.executable, "-m", "tools.mutants", "--lists", tmp_path / "lists", "--jobs", "1"]
     (tmp_path / "tmp").mkdir()
-    with subprocess.Popen(command, cwd=REPOSITORY, env=os.environ | {"TMPDIR": str(tmp_path / "tmp")}) as running:
+    environ = os.environ | _PLUGINS | {"TMPDIR": str(tmp_path / "tmp")}
+    with subprocess.Popen(command, cwd=REPOSITORY, env=environ) as running:
         wait_for(tmp_path / "begun")
         assert len(list((tmp_path / "tmp").glob("dlio-mutants-*"))) == 1
         running.terminate()
