@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.forked import wait_for
+from tools.mutants.mutation import Mutation, MutationError, load
 
 REPOSITORY = Path(__file__).parents[2]
 _KEYS = """
@@ -102,13 +103,22 @@ def test_a_terminated_run_leaves_no_process_and_no_folder(tmp_path: Path) -> Non
 
 def test_the_list_fits_the_code() -> None:
     """A changed line also changes its mutation."""
-    from tools.mutants.mutation import load
-
     mutations = load()
     assert len(mutations) >= 100 and len({each.name for each in mutations}) == len(mutations)
     for each in mutations:
         each.text()
         assert all((REPOSITORY / test).is_file() for test in each.test_files), each.name
+
+
+@pytest.mark.parametrize(("old", "new"), [("# kept", "# left"), ("return 1", "return (1)"), ("cache", "lru_cache")])
+def test_what_changes_nothing_is_no_mutation(old: str, new: str, tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text("from functools import *\n\n\n@cache  # kept\ndef one():\n    return 1\n")
+    mutation = Mutation("one", "one.py", "It is one.", old, new, ())
+    if new == "lru_cache":
+        assert "@lru_cache  # kept\n" in mutation.text(tmp_path)
+        return
+    with pytest.raises(MutationError, match=r"it changes nothing in one\.py"):
+        mutation.text(tmp_path)
 
 
 def test_a_list_of_another_form_is_named(tmp_path: Path) -> None:
