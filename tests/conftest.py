@@ -34,12 +34,14 @@ settings.register_profile("dlio", max_examples=30 * ROUNDS, deadline=None, suppr
 settings.load_profile("dlio")
 # Triton comes with torch's builds for GPUs; imported after TensorFlow, it aborts the process (seen on Python 3.13).
 sys.modules["triton"] = None  # type: ignore[assignment]
+os.environ["OMP_NUM_THREADS"] = "1"  # else torch's threads wait for each other without sleeping
 gc.disable()  # while tests are collected: of thousands of objects for each, none is garbage
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and their children, ignore it
 
 _JOIN_SECONDS = 5
 _LONG = ("tests/tools/test_chaos.py", "tests/examples/")
 _FRAMEWORKS = {"jax", "keras", "tensorflow", "torch"}
+_USE_FRAMEWORKS = ("tests/test_document_examples.py",)
 #: Reasons other than a missing tool: a GPU, the kernel, rounds, large packages, a case that does not apply.
 _MAY_BE_SKIPPED = re.compile(
     r"GPU|the kernel|make soak|No module named '(datasets|litdata|horovod)|aarch64|libdeflate|brings libjpeg"
@@ -59,6 +61,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _uses_a_framework(item: pytest.Item) -> bool:
+    if item.nodeid.startswith(_USE_FRAMEWORKS):
+        return True
     module = vars(item.module) if isinstance(item, pytest.Function) else {}
     return "tf" in getattr(item, "fixturenames", ()) or any(isinstance(value, Lazy) for value in module.values())
 
