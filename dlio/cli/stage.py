@@ -28,7 +28,7 @@ from dlio.stage.copies.node_cache import copies
 from dlio.stage.job import Listeners, Options
 from dlio.stage.meeting import mpi
 from dlio.stage.meeting.peer import Peer
-from dlio.stage.run import StageSummary, run
+from dlio.stage.run import StageSummary, preview, run
 from dlio.stage.transfer.tree import anything
 from dlio.stage.upkeep.as_owner import switch_to_job_user
 from dlio.stage.upkeep.clean import clean as remove
@@ -126,7 +126,7 @@ def stage(args: argparse.Namespace) -> int:
 
 def _begin(args: argparse.Namespace) -> int:
     """Starts the agent of this node, and prints the folder that it fills."""
-    from dlio.stage.client.start import ensure_agent  # loaded here, as `preview` is: a copy needs neither
+    from dlio.stage.client.start import ensure_agent  # loaded here: a copy needs it not
 
     switch_to_job_user()
     source = anything(args.dataset)
@@ -182,8 +182,6 @@ def _stage(args: argparse.Namespace, topology: Topology, *, watch: bool) -> int:
     asked: Any = {"strategy": args.strategy, "topology": topology, "options": _options(args)}
     say_dest = partial(_say_dest, args)
     if args.dry_run:
-        from dlio.stage.choose.preview import preview
-
         seen = preview(args.dataset, args.dest, listeners=Listeners(say_dest), **asked)
         report = seen.to_json()
         if args.json:

@@ -65,7 +65,7 @@ def stage(
             other file or folder.
         dest: a folder on node-local storage. The data set is copied to `dest/dlio/<content id>`, or to a folder below
             `dest/dlio-u<uid>` if the first belongs to another user than root. By default the first of the node's local
-            folders that has the data set or room for it (dlio/stage/choose/destination.py).
+            folders that has the data set or room for it (dlio/stage/choose/choice.py).
         strategy: the name of a module of `dlio.stage.strategies`, the dotted path of another module, or "auto"
             (dlio/stage/choose/auto.py).
         topology: this process's rank and node in the job; by default read from the launcher's variables.

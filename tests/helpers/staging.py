@@ -10,7 +10,8 @@ from dlio.dataset.manifest import NAME, File, Manifest, Shard
 from dlio.dataset.schema import Schema
 from dlio.io.files import digest_file
 from dlio.stage.copies.folder import StagedFolder
-from dlio.stage.job import Listeners
+from dlio.stage.job import Job, Listeners
+from dlio.stage.transfer.source import source_of
 
 MiB = 1 << 20
 
@@ -66,6 +67,11 @@ def assert_staged(staged: Manifest, source: Manifest) -> None:
 def folder_of(staged: Manifest) -> StagedFolder:
     """Returns the folder that a staged manifest lies in."""
     return StagedFolder(staged.root.parent.parent, staged.root.name)
+
+
+def job_of(dataset: Manifest, dest: Path, topology: Topology) -> Job:
+    """Returns one process's part in staging a data set."""
+    return Job(source_of(dataset), dest, topology)
 
 
 def node(rank: int, count: int) -> Topology:

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 import dlio
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DlioError, StorageError, UsageError
-from dlio.stage.choose.preview import preview
 from dlio.stage.job import Options
 from dlio.stage.planning import striping
 from dlio.stage.planning.striping import Layout, layout_of, parse_lov, stripe_count
-from dlio.stage.run import run
+from dlio.stage.run import preview, run
 from tests.helpers.forked import Forked, wait_for
 from tests.helpers.staging import MiB, assert_staged, damaged_files, node, write_dataset
 

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,7 @@ from dlio.cluster.topology import Topology
 from dlio.dataset.location import TREE
 from dlio.errors import LauncherError, UsageError
 from dlio.io.open_folder import TakenError
-from dlio.stage.choose.decide import check_job
-from dlio.stage.choose.destination import with_dest
+from dlio.stage.choose.choice import chosen
 from dlio.stage.client import launch
 from dlio.stage.client.client import connect
 from dlio.stage.client.status import copies
@@ -29,7 +28,7 @@ from dlio.stage.copies.locations import remember
 from dlio.stage.copies.ownership import choosing_again, folder_for_us, open_for_us
 from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options, await_leader
 from dlio.stage.planning.plan import Plan
-from dlio.stage.strategies import AUTO, Strategy, load, names_for
+from dlio.stage.strategies import AUTO, Strategy, load
 from dlio.stage.transfer.source import StagingSource, source_of
 from dlio.stage.transfer.tree import TreeFolder, anything
 
@@ -134,7 +133,7 @@ def ensure_agent(
     Args:
         dataset, dest, topology: as `dlio.stage`.
         find: returns the source of `dataset`; by default that of a data set only.
-        strategy: as `dlio.stage`; by default that of this job's agent that is here already, else replicate.
+        strategy: as `dlio.stage`; by default that of this job's agent that is here already.
         options: as `dlio stage` has them.
         cache_bytes: the most that this node keeps; by default as much as there is room.
         listeners: `chosen` is called with a destination that was not named.
@@ -143,26 +142,20 @@ def ensure_agent(
         DlioError: as `dlio.stage`, or the agent could not start.
     """
     name = os.fspath(dataset) if "://" in os.fspath(dataset) else os.path.abspath(dataset)  # noqa: PTH100
-    job = Job(find(name), Path(dest or "").absolute(), topology or Topology.from_env(), options, listeners)
-    if strategy == AUTO and (task := _under_way(job.manifest.content_id, dest)):
-        dest, strategy, cache_bytes = task.dest, task.strategy, task.cache_bytes
-        job = replace(job, dest=dest, options=task.options)
-    strategy = "replicate" if strategy == AUTO else strategy
-    chosen = load(strategy)
-    if chosen.NEEDS.shared:
-        raise UsageError(f"{strategy} cannot run in the background: choose one of {names_for(shared=False)}")
-    chosen.copy_name(job)  # raises at once what the job lacks
-    if cache_bytes is not None and job.manifest.format == TREE:
-        raise UsageError(f"{job.manifest.path} is copied as a whole: leave out the limit of what this node keeps")
-    if dest is None:
-        job = with_dest(job, strategy)
-    check_job(job, strategy)
+    source = find(name)
+    if strategy == AUTO and (task := _under_way(source.manifest.content_id, dest)):
+        dest, strategy, options, cache_bytes = task.dest, task.strategy, task.options, task.cache_bytes
+    if cache_bytes is not None and source.manifest.format == TREE:
+        raise UsageError(f"{source.manifest.path} is copied as a whole: leave out the limit of what this node keeps")
+    choice = chosen(
+        source, dest, strategy, topology=topology, options=options, listeners=listeners, in_background=True
+    )  # fmt: skip
+    job, strategy, listed = choice.job, choice.name, ""
     modules = [os.path.abspath(each) for each in sys.path] if "." in strategy else []  # noqa: PTH100
-    name, listed = (
-        (str(job.source.path), job.source.table.decode()) if isinstance(job.source, TreeFolder) else (name, "")
-    )
+    if isinstance(source, TreeFolder):
+        name, listed = str(source.path), source.table.decode()
     task = Task(
-        name, job.dest, strategy, job.topology, job.options, cache_bytes, modules=modules, listed=listed
+        name, job.dest, strategy, job.topology, options, cache_bytes, modules=modules, listed=listed
     )  # fmt: skip
     return choosing_again(partial(_ensured, task, job))
 
