@@ -22,7 +22,7 @@ from dlio.errors import EXIT_DONE, ManifestError, StorageError, UsageError
 from dlio.io.filesystems import FileSystem
 from dlio.io.sizes import counted, format_size
 from dlio.stage import strategies
-from dlio.stage.client.status import in_one_word, in_words, status, status_from
+from dlio.stage.client.client import in_one_word, in_words, status, status_from
 from dlio.stage.copies.locations import folders_to_clean, folders_with_copies
 from dlio.stage.copies.node_cache import copies
 from dlio.stage.job import Listeners, Options

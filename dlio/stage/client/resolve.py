@@ -45,22 +45,24 @@ def resolve(dataset: str | os.PathLike[str]) -> Path:
 
 def staged(dataset: str | os.PathLike[str]) -> Manifest:
     """Returns the manifest of the copy that `resolve` finds; raises as it does."""
+    return opened(dataset, is_complete=True)[0]
+
+
+def opened(dataset: str | os.PathLike[str], *, is_complete: bool = False) -> tuple[Manifest, LiveFilling | None]:
+    """Returns the manifest of the copy that `resolve` finds, or of one that is filled, with that; raises as it does.
+
+    Args:
+        dataset: as `resolve`.
+        is_complete: copies that are being filled do not count.
+    """
     wanted = source_of(dataset).manifest
     for folder in _candidates(wanted.content_id):
         take(folder)
-        if found := _proved(folder, wanted):
-            _log.info("%s is read from its staged copy %s", _shown(dataset), found.root)
-            return found
-    return _unstaged(dataset, wanted)
+        found, filling = _proved(folder, wanted), None
+        if not is_complete and (found is None or has_parts(found)):
+            from dlio.stage.client.filling import find_filling  # the engine: a loader of complete data needs it not
 
-
-def opened(dataset: str | os.PathLike[str]) -> tuple[Manifest, LiveFilling | None]:
-    """Returns the manifest of the copy that `resolve` finds, or of one that is filled, with that; raises as it does."""
-    wanted = source_of(dataset).manifest
-    for folder in _candidates(wanted.content_id):
-        take(folder)
-        found = _proved(folder, wanted)
-        filling = _filling(folder, dataset) if found is None or has_parts(found) else None
+            filling = find_filling(folder, dataset)
         if filling is not None and filling.manifest.content_id == wanted.content_id:
             _log.info("%s is read from %s, which is being filled", _shown(dataset), folder.path)
             return filling.manifest, filling
@@ -68,12 +70,6 @@ def opened(dataset: str | os.PathLike[str]) -> tuple[Manifest, LiveFilling | Non
             _log.info("%s is read from its staged copy %s", _shown(dataset), found.root)
             return found, None
     return _unstaged(dataset, wanted), None
-
-
-def _filling(folder: StagedFolder, dataset: str | os.PathLike[str]) -> LiveFilling | None:
-    from dlio.stage.client.filling import find_filling  # the whole engine, which a loader of complete data never needs
-
-    return find_filling(folder, dataset)
 
 
 def _unstaged(dataset: str | os.PathLike[str], wanted: Manifest) -> Manifest:

@@ -18,12 +18,11 @@ from dlio.errors import LauncherError, UsageError
 from dlio.io.open_folder import TakenError
 from dlio.stage.choose.choice import chosen
 from dlio.stage.client import launch
-from dlio.stage.client.client import connect
-from dlio.stage.client.status import copies
+from dlio.stage.client.client import answer, copies
 from dlio.stage.copies import lease
 from dlio.stage.copies.base_folder import check_names
 from dlio.stage.copies.folder import StagedFolder
-from dlio.stage.copies.live_folder import AgentRecord, LiveFolder
+from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.locations import remember
 from dlio.stage.copies.ownership import choosing_again, folder_for_us, open_for_us
 from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options, await_leader
@@ -166,8 +165,8 @@ def _ensured(task: Task, job: Job) -> StagedFolder:
     open_for_us(folder)
     remember(job.dest)
     lease.take(folder)
-    await_leader(job, lambda: serves(folder, plan) is not None)  # rather than start many agents that give up
-    if not _answers(serves(folder, plan), folder):
+    await_leader(job, lambda: is_served(folder, plan))  # rather than start many agents that give up
+    if answer(folder) is None and not _needs_none(folder, plan):
         launch.agent(task.to_json(), LiveFolder(folder).log)
     if folder_for_us(job.dest, folder.copy, plan.wanted) != folder:  # so the agent has chosen another, too
         raise TakenError(f"{folder.path} was created by another user first: stage again")
@@ -187,16 +186,10 @@ def task_of_job(live: LiveFolder) -> Task | None:
     return task if task and is_recent and task.is_ours else None
 
 
-def _answers(found: AgentRecord | StagedFolder | None, folder: StagedFolder) -> bool:
-    """Returns whether a copy needs no agent, or its agent can be reached from here."""
-    client = connect(folder) if isinstance(found, AgentRecord) else None
-    if client:
-        client.close()
-    return client is not None or isinstance(found, StagedFolder)
+def is_served(folder: StagedFolder, plan: Plan) -> bool:
+    """Returns whether an agent serves a copy, or it needs none."""
+    return LiveFolder(folder).agent() is not None or _needs_none(folder, plan)
 
 
-def serves(folder: StagedFolder, plan: Plan) -> AgentRecord | StagedFolder | None:
-    """Returns the agent that serves a copy, or the copy itself if it needs none; None if one must be started."""
-    if agent := LiveFolder(folder).agent():
-        return agent
-    return folder if not plan.needs_peers and folder.holds(plan.wanted) else None
+def _needs_none(folder: StagedFolder, plan: Plan) -> bool:
+    return not plan.needs_peers and folder.holds(plan.wanted)

@@ -19,7 +19,7 @@ from dlio.errors import StorageError
 from dlio.io import limits
 from dlio.locking.claim import claimed
 from dlio.locking.claim_file import Claim, is_in_force
-from dlio.stage.client.status import Following
+from dlio.stage.client.client import Following
 from dlio.stage.copies import lease
 from dlio.stage.copies.base_folder import check_names
 from dlio.stage.copies.folder import StagedFolder

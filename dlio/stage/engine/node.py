@@ -199,7 +199,7 @@ class Node:
             self._orders.pop(client, None)
 
     def stat(self) -> dict[str, Any]:
-        """Returns how far this node and the others are; see dlio/stage/client/status.py."""
+        """Returns how far this node and the others are; see dlio/stage/client/client.py."""
         others = self.meeting.all_peers()[:_SHOWN_NODES] if self.meeting else []
         return {
             "node": self.plan.node,

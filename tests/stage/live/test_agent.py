@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dlio.dataset.manifest import Manifest
-from dlio.stage.client.status import in_one_word, state
+from dlio.stage.client.client import in_one_word, state
 from dlio.stage.engine.node import Node
 from dlio.stage.meeting import meeting
 from dlio.stage.protocol.wire import Origin
