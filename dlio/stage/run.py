@@ -22,8 +22,7 @@ from dlio.io import trace
 from dlio.io.filesystems import filesystem_of
 from dlio.io.sizes import format_size
 from dlio.stage.choose.choice import Choice, chosen, machine_of
-from dlio.stage.copies.locations import remember
-from dlio.stage.copies.ownership import folder_for_us
+from dlio.stage.copies.locations import folder_for_us, remember
 from dlio.stage.engine.complete import complete
 from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options, Outcome
 from dlio.stage.meeting import mpi

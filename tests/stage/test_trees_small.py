@@ -17,7 +17,7 @@ from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.dataset.tree import Entry, encoded, fetched, groups_of, manifest_of, slices
 from dlio.errors import StorageError
 from dlio.io import filesystems
-from dlio.stage.copies.small_files import write_group
+from dlio.stage.copies.tree import write_group
 from dlio.stage.job import Listeners
 from dlio.stage.run import run
 from dlio.stage.transfer.tree import TreeFolder

@@ -24,9 +24,9 @@ from dlio.locking.owner import node_id
 from dlio.stage.choose.auto import already_there, choose, choose_shared
 from dlio.stage.choose.measured import applied
 from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.locations import folder_for_us, is_safe, own_dest
 from dlio.stage.copies.node_cache import copies as copies_at
 from dlio.stage.copies.node_cache import room
-from dlio.stage.copies.ownership import folder_for_us, is_safe, own_dest
 from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options
 from dlio.stage.meeting import mpi
 from dlio.stage.planning.cost import Cost, Machine, Volume

@@ -23,8 +23,7 @@ from dlio.io.sizes import format_size
 from dlio.stage.copies.at_rest import named_origin
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
-from dlio.stage.copies.locations import known_folders
-from dlio.stage.copies.ownership import own_dest, safe_copies
+from dlio.stage.copies.locations import known_folders, own_dest, safe_copies
 from dlio.stage.job import Listeners
 from dlio.stage.meeting.peer import shown as shown_record
 from dlio.stage.protocol import unix, wire

@@ -13,8 +13,7 @@ from dlio.errors import ManifestError, StorageError
 from dlio.stage.copies.base_folder import CONTROL, MARKER, copy_named
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.lease import take
-from dlio.stage.copies.locations import known_folders
-from dlio.stage.copies.ownership import loose_around, own_dest, safe_copies
+from dlio.stage.copies.locations import known_folders, loose_around, own_dest, safe_copies
 from dlio.stage.planning.plan import has_parts
 from dlio.stage.transfer.source import source_of
 from dlio.urls import is_url, shown

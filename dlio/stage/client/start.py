@@ -23,8 +23,7 @@ from dlio.stage.copies import lease
 from dlio.stage.copies.base_folder import check_names
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
-from dlio.stage.copies.locations import remember
-from dlio.stage.copies.ownership import choosing_again, folder_for_us, open_for_us
+from dlio.stage.copies.locations import choosing_again, folder_for_us, open_for_us, remember
 from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options, await_leader
 from dlio.stage.planning.plan import Plan
 from dlio.stage.strategies import AUTO, Strategy, load

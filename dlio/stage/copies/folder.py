@@ -10,7 +10,7 @@
     DEST/dlio/<copy>/manifest.jsonl   published last, when all files are complete
 
 `<copy>` is the data set's content id; the copy of a part adds `.<node>of<nodes>x<copies>`. If another user's folder,
-copy or claim is in the way, DEST/dlio-u<uid> is used instead of DEST (ownership.py).
+copy or claim is in the way, DEST/dlio-u<uid> is used instead of DEST (locations.py).
 
 Others may write to DEST, DEST/dlio and the folders of claims and leases. So entries of these are opened by
 `open_cache`.
@@ -37,7 +37,7 @@ from dlio.io.threads import in_threads
 from dlio.stage.copies.access import Access, without_lists
 from dlio.stage.copies.base_folder import CACHE, CLAIMS, CONTROL, MARKER, is_closed, is_own, marker_of, open_cache
 from dlio.stage.copies.learned import Learned
-from dlio.stage.copies.restoring import restore
+from dlio.stage.copies.tree import restore
 
 ASIDE = "aside"
 LIVE = "live"

@@ -22,7 +22,7 @@ from dlio.locking.claim import claimed
 from dlio.stage.client.start import START_SECONDS, Task, is_served
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
-from dlio.stage.copies.ownership import check_safe, choosing_again, open_for_us
+from dlio.stage.copies.locations import check_safe, choosing_again, open_for_us
 from dlio.stage.engine.background import AgentStopped, Background
 from dlio.stage.engine.complete import Claims, fill
 from dlio.stage.job import Job

@@ -16,7 +16,7 @@ from dlio.locking.claim_file import Claim, is_in_force
 from dlio.locking.owner import Owner
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import AgentRecord, LiveFolder
-from dlio.stage.copies.small_files import lacking
+from dlio.stage.copies.tree import lacking
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.lobby import ended_by

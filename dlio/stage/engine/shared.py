@@ -17,7 +17,7 @@ from dlio.locking.claim import claimed
 from dlio.stage.copies.base_folder import check_names
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
-from dlio.stage.copies.ownership import check_safe, choosing_again, folder_for_us, open_for_us
+from dlio.stage.copies.locations import check_safe, choosing_again, folder_for_us, open_for_us
 from dlio.stage.engine.complete import fill, residue_removed
 from dlio.stage.engine.foreground import Foreground
 from dlio.stage.engine.writing import Create

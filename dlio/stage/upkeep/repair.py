@@ -27,7 +27,7 @@ from dlio.stage.copies.base_folder import CACHE, copy_named
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.learned import Learned
 from dlio.stage.copies.live_folder import LiveFolder
-from dlio.stage.copies.ownership import is_safe
+from dlio.stage.copies.locations import is_safe
 from dlio.stage.engine.complete import Claims, residue_removed, take_over
 from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.store import Store
