@@ -5,7 +5,7 @@
     run.py       the entry point: chooses, carries out, sums up
     choose/      the folder and the strategy, by the rates of this machine
     strategies/  one module for each way to stage: its cost, what it needs, and its plan
-    planning/    pure plans: the nodes of each shard, the cost model, the stripes of a file
+    planning/    pure plans: the nodes of each shard, the cost model, the simulator
     engine/      carries a plan out, in this process or in an agent
     meeting/     how the nodes of a job find each other: by a folder that all see, or by MPI
     protocol/    requests, replies and connections

@@ -27,7 +27,7 @@ class Options:
 
     Attributes:
         copies: nodes that hold each shard, if each node gets a part.
-        stripe_count: storage targets for each file; 0 for the policy of `planning.striping`.
+        stripe_count: storage targets for each file; 0 for the policy of the strategy stripe.
         stripe_size: bytes on one target before the next target's turn; 0 for the policy.
         pool: the pool of storage targets; "" for all targets.
         ost_per_rank: put file k on target k mod the number of targets; else the server chooses.

@@ -179,7 +179,7 @@ def preview(
     Raises:
         DlioError: as `dlio.stage`.
     """
-    from dlio.stage.planning.striping import layouts_text  # runs commands
+    from dlio.stage.strategies.stripe import layouts_text  # runs commands
 
     choice = chosen(anything(dataset), dest, **asked)
     job, machine = choice.job, machine_of(choice.job)

@@ -24,7 +24,7 @@ from dlio.stage.client.resolve import resolve
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.locations import folders_with_copies
 from dlio.stage.copies.node_cache import copies, is_being_filled, is_in_use
-from dlio.stage.planning import striping
+from dlio.stage.strategies import stripe
 from dlio.targets import IMAGE
 from dlio.urls import shown, without_credentials
 
@@ -125,7 +125,7 @@ def data_set(path: str | Path, check: str) -> Iterator[Finding]:
     yield Finding(check, State.GOOD, f"{_size(manifest)}, on {filesystem_of(path)}")
     yield from _shards(manifest, check)
     yield from _turned(manifest, check, _SOME_IMAGES)
-    if striping.is_lustre(path) and manifest.shards:
+    if stripe.is_lustre(path) and manifest.shards:
         yield _stripes(manifest, check)
     staged = resolve(path)
     shared = filesystem_of(path).shared and staged == path
@@ -162,8 +162,8 @@ def _stripes(manifest: Manifest, check: str) -> Finding:
     file = max(
         (file for shard in manifest.shards for file in files_here(manifest, shard)), key=lambda file: file.num_bytes
     )
-    layout = striping.layout_of(manifest.root / file.name)
-    wanted = striping.stripe_count(file.num_bytes, len(manifest.shards), len(striping.targets(manifest.root)))
+    layout = stripe.layout_of(manifest.root / file.name)
+    wanted = stripe.stripe_count(file.num_bytes, len(manifest.shards), len(stripe.targets(manifest.root)))
     advice = f"{wanted} would be right: dlio stage DATASET FOLDER --strategy stripe copies it so"
     return judged(check, f"{file.name} lies on {layout.count} storage targets", layout.count < wanted, advice)
 

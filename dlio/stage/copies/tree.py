@@ -18,7 +18,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dlio.dataset.location import TREE
 from dlio.dataset.manifest import NAME, File, Manifest
@@ -30,9 +29,6 @@ from dlio.io.threads import in_threads
 from dlio.stage.copies.access import Access
 from dlio.stage.copies.base_folder import CONTROL, MOST_LEVELS
 from dlio.stage.copies.learned import Learned
-
-if TYPE_CHECKING:
-    from dlio.stage.copies.folder import StagedFolder
 
 _THREADS = 16
 _MOST_GATHERED = 8  # groups in memory, of up to 4 MiB: other nodes ask for the same one at about the same time
@@ -80,31 +76,8 @@ def _write(path: str | Path, data: memoryview) -> None:
         os.close(descriptor)
 
 
-def lacking(folder: StagedFolder, wanted: Sequence[File], groups: Mapping[str, Sequence[File]]) -> list[File]:
-    """Returns which files and groups a copy lacks: they, or their digests, are not there.
-
-    Args:
-        folder: of the copy.
-        wanted: files and groups.
-        groups: the files of each group, by its name.
-
-    Raises:
-        StorageError: what is there cannot be read.
-    """
-    learned, is_published = Learned(folder.path), folder.has_manifest()
-    listed = [file for one in wanted for file in groups.get(one.name, [one])]
-    missing = {file.name for file in folder.missing(listed)} | learned.lacking(listed)
-
-    def is_here(one: File) -> bool:
-        group = groups.get(one.name)
-        if group is None or not missing.isdisjoint([file.name for file in group]):
-            return group is None and one.name not in missing
-        return is_published or _is_intact(folder.path, group, learned)
-
-    return [one for one in wanted if not is_here(one)]
-
-
-def _is_intact(root: Path, group: Sequence[File], learned: Learned) -> bool:
+def is_intact(root: Path, group: Sequence[File], learned: Learned) -> bool:
+    """Returns whether the files of a group have the digests that were noted; raises StorageError."""
     data = _gathered(root, group)
     return all(files.digest_bytes(part) == learned.get(file.name) for file, _, part in slices(group, data))
 
