@@ -19,7 +19,7 @@ from dlio.loaders.dataset import PackedSamples
 from dlio.look.checks.finding import Finding, State, judged
 from dlio.look.classes import evenly_spaced
 from dlio.pack.upright import orientation
-from dlio.stage.choose import measured
+from dlio.stage.choose import machine_file
 from dlio.stage.client.resolve import resolve
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.locations import folders_with_copies
@@ -94,11 +94,13 @@ def _num_bytes(copy: StagedFolder) -> int:
 
 def rates(check: str) -> Iterator[Finding]:
     """Whether the rates of storage were measured."""
-    known = measured.load()
+    known = machine_file.measured()
     verbs = {"read": known.read, "write": known.write}
     found = [f"{verb} {name} {format_size(rate)}/s" for verb, of in verbs.items() for name, rate in of.items()]
     advice = "plan and stage assume those of a typical cluster: measure yours with dlio bench DATASET"
-    yield judged(check, f"{', '.join(found)} ({measured.path()})" if found else "not measured", not found, advice)
+    yield judged(
+        check, f"{', '.join(found)} ({machine_file.rates_path()})" if found else "not measured", not found, advice
+    )
 
 
 def _size(manifest: Manifest) -> str:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
@@ -22,10 +22,9 @@ from dlio.io.filesystems import filesystem_of, local_folders, memory_left
 from dlio.io.sizes import format_size
 from dlio.locking.owner import node_id
 from dlio.stage.choose.auto import already_there, choose, choose_shared
-from dlio.stage.choose.measured import applied
+from dlio.stage.choose.machine_file import known
 from dlio.stage.copies.folder import StagedFolder
-from dlio.stage.copies.locations import folder_for_us, is_safe, own_dest
-from dlio.stage.copies.node_cache import copies as copies_at
+from dlio.stage.copies.locations import folder_for_us, safe_copies
 from dlio.stage.copies.node_cache import room
 from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options
 from dlio.stage.meeting import mpi
@@ -163,11 +162,8 @@ def decide(job: Job) -> Cost:
 def machine_of(job: Job) -> Machine:
     """Returns the machine as this node sees it, with the rates of the job's machine file, or else those measured."""
     seen = Machine(job.topology.num_nodes or 1, _free_bytes(job), mpi.can_agree(job.topology))
-    if not job.options.machine:
-        return applied(seen, job.manifest, job.dest)
-    from dlio.stage.choose.machine_file import described  # reads TOML
-
-    return replace(described(job.options.machine, seen), free_bytes=seen.free_bytes, can_exchange=seen.can_exchange)
+    found = known(seen, job.options.machine, job.manifest, job.dest)
+    return replace(found, free_bytes=seen.free_bytes, can_exchange=seen.can_exchange)
 
 
 def _free_bytes(job: Job) -> int:
@@ -208,7 +204,10 @@ def with_dest(job: Job, strategy: str, without: Sequence[Path] = ()) -> Job:
     if needs and needs.shared:
         raise UsageError(f"the strategy {strategy} needs DEST: name a folder on the shared file system")
     folders = [path for path in (folder.absolute() for _, folder in local_folders()) if path not in without]
-    dest = next((folder for folder in folders if _has_copy(job, folder)), None) or _roomy(job, strategy, folders)
+    for folder in folders:
+        learn_id(job.manifest, folder)
+    having = (folder for folder in folders if any(_complete_copies(job.manifest.content_id, folder)))
+    dest = next(having, None) or _roomy(job, strategy, folders)
     if job.listeners.chosen:
         job.listeners.chosen(dest, filesystem_of(dest))
     return replace(job, dest=dest)
@@ -222,24 +221,15 @@ def learn_id(manifest: Manifest, dest: Path) -> None:
     if len(manifest.shards) < _WORTH_SHARDS or not manifest.digest or "content_id" in vars(manifest):
         return
     with suppress(OSError):  # then it is computed
-        for copy in _copies(dest):
-            is_whole = "." not in copy.copy and _serves(copy) and copy.marked_as() == copy.copy
+        for copy in _complete_copies("", dest):
+            is_whole = "." not in copy.copy and copy.marked_as() == copy.copy
             if is_whole and seal.ends_with(copy.path / NAME, manifest.digest):
                 vars(manifest)["content_id"] = copy.copy
                 return
 
 
-def _copies(folder: Path) -> list[StagedFolder]:
-    return [*copies_at(folder), *copies_at(own_dest(folder))]
-
-
-def _has_copy(job: Job, folder: Path) -> bool:
-    learn_id(job.manifest, folder)
-    return any(copy.copy.startswith(job.manifest.content_id) and _serves(copy) for copy in _copies(folder))
-
-
-def _serves(copy: StagedFolder) -> bool:
-    return is_safe(copy, os.geteuid()) and copy.has_manifest()
+def _complete_copies(content_id: str, dest: Path) -> Iterator[StagedFolder]:
+    return (copy for copy in safe_copies(content_id, [dest]) if copy.has_manifest())
 
 
 def _roomy(job: Job, strategy: str, folders: Sequence[Path]) -> Path:

@@ -23,7 +23,7 @@ from dlio.io.sizes import format_size
 from dlio.stage.copies.at_rest import named_origin
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
-from dlio.stage.copies.locations import known_folders, own_dest, safe_copies
+from dlio.stage.copies.locations import known_folders, safe_copies
 from dlio.stage.job import Listeners
 from dlio.stage.meeting.peer import shown as shown_record
 from dlio.stage.protocol import unix, wire
@@ -192,7 +192,7 @@ def _is_from(folder: StagedFolder, source: str) -> bool:
 def copies(content_id: str, dest: str | os.PathLike[str] | None) -> Iterator[StagedFolder]:
     """Returns the copies of a data set of which `status` tells."""
     named = known_folders() if dest is None else [Path(dest).absolute()]
-    return safe_copies(content_id, (each for one in named for each in (one, own_dest(one))))
+    return safe_copies(content_id, named)
 
 
 def state(folder: StagedFolder) -> dict[str, Any] | None:

@@ -92,7 +92,7 @@ def _candidates(content_id: str) -> Iterator[StagedFolder]:
             advice = f"chmod +t {loose[0]} makes it safe"
             _log.warning("%s is ignored: anybody could replace what is staged there (%s)", named, advice)
             continue
-        yield from safe_copies(content_id, (named, own_dest(named), own_dest(named, 0)))
+        yield from safe_copies(content_id, (named, own_dest(named, 0)))
 
 
 def _proved(folder: StagedFolder, wanted: Manifest) -> Manifest | None:

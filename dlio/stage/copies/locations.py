@@ -149,8 +149,13 @@ def is_safe(folder: StagedFolder, user: int) -> bool:
 
 
 def safe_copies(content_id: str, dests: Iterable[Path]) -> Iterator[StagedFolder]:
-    """Yields the copies of a data set in these folders that only this user or root can change."""
-    for dest in dict.fromkeys(dests):
+    """Yields the copies of a data set in these DESTs, and in this user's own instead, that nobody but root can change.
+
+    Args:
+        content_id: of the data set; "" for any.
+        dests: the folders.
+    """
+    for dest in dict.fromkeys(each for one in dests for each in (one, own_dest(one))):
         try:
             with open_cache(dest) as cache:
                 names = [name for name in cache.names() if name.startswith(content_id) and copy_named(name)]
