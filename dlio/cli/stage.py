@@ -25,7 +25,7 @@ from dlio.stage import strategies
 from dlio.stage.client.client import in_one_word, in_words, status, status_from
 from dlio.stage.copies.locations import folders_to_clean, folders_with_copies
 from dlio.stage.copies.node_cache import copies
-from dlio.stage.job import Listeners, Options
+from dlio.stage.job import Asked, Listeners, Options
 from dlio.stage.meeting import mpi
 from dlio.stage.meeting.peer import Peer
 from dlio.stage.run import StageSummary, preview, run
@@ -179,11 +179,10 @@ def _status(args: argparse.Namespace) -> int:
 
 def _stage(args: argparse.Namespace, topology: Topology, *, watch: bool) -> int:
     """Does the work of `stage` once all processes have started."""
-    asked: Any = {"strategy": args.strategy, "topology": topology, "options": _options(args)}
-    say_dest = partial(_say_dest, args)
+    said = Listeners(partial(_say_dest, args))
+    asked: Asked = {"strategy": args.strategy, "topology": topology, "options": _options(args), "listeners": said}
     if args.dry_run:
-        seen = preview(args.dataset, args.dest, listeners=Listeners(say_dest), **asked)
-        report = seen.to_json()
+        report = preview(args.dataset, args.dest, **asked).to_json()
         if args.json:
             return print_report(args, report)
         if report.pop("is_dataset") and report["pays_after_epochs"] is None:
@@ -193,8 +192,8 @@ def _stage(args: argparse.Namespace, topology: Topology, *, watch: bool) -> int:
     quiet = args.quiet or topology.rank != 0
     with terminable(), Progress("stage", unit="bytes", quiet=quiet) as progress:
         shown = _Shown(progress, topology)
-        listeners = Listeners(say_dest, shown.expect, shown.here, shown.everywhere if watch else None)
-        staged, summary = run(args.dataset, args.dest, listeners=listeners, **asked)
+        asked["listeners"] = Listeners(said.chosen, shown.expect, shown.here, shown.everywhere if watch else None)
+        staged, summary = run(args.dataset, args.dest, **asked)
     if args.json:
         leads = not topology.local_rank or summary.copied_bytes > 0
         return print_report(args, asdict(summary)) if leads else EXIT_DONE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import File, Manifest
@@ -71,6 +71,21 @@ class Listeners:
 
 
 NO_LISTENERS = Listeners()
+
+
+class Asked(TypedDict, total=False):
+    """What each way to stage may be asked for besides the data set and its folder.
+
+    Attributes:
+        strategy: its name; by default "auto".
+        topology: this process's rank and node in the job; by default read from the launcher's variables.
+        options, listeners: none by default.
+    """
+
+    strategy: str
+    topology: Topology | None
+    options: Options
+    listeners: Listeners
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from dlio.cluster.topology import Topology
 from dlio.dataset.location import TREE
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.shard import files_of
@@ -24,10 +23,10 @@ from dlio.io.sizes import format_size
 from dlio.stage.choose.choice import Choice, chosen, machine_of
 from dlio.stage.copies.locations import folder_for_us, remember
 from dlio.stage.engine.complete import complete
-from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options, Outcome
+from dlio.stage.job import Asked, Job, Outcome
 from dlio.stage.meeting import mpi
 from dlio.stage.planning.cost import Cost, Machine, Volume, pays_after_epochs
-from dlio.stage.strategies import AUTO, LayingOut, Strategy, cost_of, load, needs_of
+from dlio.stage.strategies import LayingOut, Strategy, cost_of, load
 from dlio.stage.transfer.source import StagingSource
 from dlio.stage.transfer.tree import anything
 
@@ -62,13 +61,9 @@ class StageSummary:
 def run(
     dataset: str | PathLike[str] | Manifest | StagingSource,
     dest: str | PathLike[str] | None,
-    *,
-    strategy: str = AUTO,
-    topology: Topology | None = None,
-    options: Options = NO_OPTIONS,
-    listeners: Listeners = NO_LISTENERS,
+    **asked: Unpack[Asked],
 ) -> tuple[Manifest, StageSummary]:
-    """Returns the staged manifest and the summary; the arguments are those of `dlio.stage`.
+    """Returns the staged manifest and the summary; the arguments are those of `dlio.stage`, in other forms.
 
     If a local folder that was chosen here fills up, its room is given back and the next folder with room is
     taken, unless all nodes exchange data.
@@ -78,9 +73,7 @@ def run(
     """
     started, source, full = time.monotonic(), anything(dataset), list[Path]()
     while True:
-        choice = chosen(
-            source, dest, strategy, topology=topology, options=options, listeners=listeners, without=full
-        )  # fmt: skip
+        choice = chosen(source, dest, without=full, **asked)
         job = choice.job
         if dest is None:
             level = logging.WARNING if full else logging.INFO
@@ -88,8 +81,7 @@ def run(
         try:
             return _carry_out(choice, started)
         except StorageError as error:
-            needs = needs_of(strategy)
-            together = needs.exchange if needs else mpi.can_agree(job.topology)
+            together = mpi.can_agree(job.topology) if choice.cost else load(choice.name).NEEDS.exchange
             if dest is not None or together or error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             _log.warning("%s", error)
@@ -172,7 +164,9 @@ class Preview:
 
 
 def preview(
-    dataset: str | PathLike[str] | Manifest | StagingSource, dest: str | PathLike[str] | None, **asked: Any
+    dataset: str | PathLike[str] | Manifest | StagingSource,
+    dest: str | PathLike[str] | None,
+    **asked: Unpack[Asked],
 ) -> Preview:
     """Returns what `run` with the same arguments would do; writes nothing.
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
+from typing import Unpack
 
 from dlio.cluster.topology import Topology
 from dlio.dataset import seal
@@ -26,7 +27,7 @@ from dlio.stage.choose.machine_file import known
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.locations import folder_for_us, safe_copies
 from dlio.stage.copies.node_cache import room
-from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options
+from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Asked, Job
 from dlio.stage.meeting import mpi
 from dlio.stage.planning.cost import Cost, Machine, Volume
 from dlio.stage.strategies import AUTO, Needs, cost_of, load, names_for, needs_of
@@ -55,33 +56,32 @@ class Choice:
 def chosen(
     source: StagingSource,
     dest: str | PathLike[str] | None,
-    strategy: str = AUTO,
     *,
-    topology: Topology | None = None,
-    options: Options = NO_OPTIONS,
-    listeners: Listeners = NO_LISTENERS,
     without: Sequence[Path] = (),
     in_background: bool = False,
+    **asked: Unpack[Asked],
 ) -> Choice:
     """Returns where and how to stage; every process of a job that stages by `auto` calls it.
 
     Args:
         source: what is staged.
-        dest, strategy, topology: as `dlio.stage`; the listener `chosen` is called with a folder that was not named.
-        options, listeners: as `run`.
+        dest: as `dlio.stage`; the listener `chosen` is called with a folder that was not named.
         without: folders that proved full.
         in_background: agents are to stage it.
+        asked: see `Asked`.
 
     Raises:
         DlioError: as `dlio.stage`, as far as it is known before anything is copied.
     """
+    strategy, options = asked.get("strategy", AUTO), asked.get("options", NO_OPTIONS)
     if options.mode is not None and options.mode & ~0o044 != 0o600:
         raise UsageError(f"mode {options.mode:o}: staged files can be 600, 640 or 644")
     strategy = _LIVE if in_background and strategy == AUTO else strategy
     needs = needs_of(strategy)
     if in_background and needs and needs.shared:
         raise UsageError(f"{strategy} cannot run in the background: choose one of {names_for(shared=False)}")
-    job = Job(source, Path(dest or "").absolute(), topology or Topology.from_env(), options, listeners)
+    topology = asked.get("topology") or Topology.from_env()
+    job = Job(source, Path(dest or "").absolute(), topology, options, asked.get("listeners", NO_LISTENERS))
     if dest is None:
         job = with_dest(job, strategy, without)
     else:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from dlio.cluster.topology import Topology
 from dlio.dataset.location import TREE
@@ -24,7 +24,7 @@ from dlio.stage.copies.base_folder import check_names
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.locations import choosing_again, folder_for_us, open_for_us, remember
-from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options, await_leader
+from dlio.stage.job import NO_OPTIONS, Asked, Job, Options, await_leader
 from dlio.stage.planning.plan import Plan
 from dlio.stage.strategies import AUTO, Strategy, load
 from dlio.stage.transfer.source import StagingSource, source_of
@@ -118,42 +118,36 @@ def ensure_agent(
     dest: str | os.PathLike[str] | None = None,
     *,
     find: Callable[[str], StagingSource] = source_of,
-    strategy: str = AUTO,
-    topology: Topology | None = None,
-    options: Options = NO_OPTIONS,
     cache_bytes: int | None = None,
-    listeners: Listeners = NO_LISTENERS,
+    **asked: Unpack[Asked],
 ) -> StagedFolder:
     """Returns the folder of a copy that is complete, or that an agent of this node fills, which is started if need be.
 
     The copy is leased for this job. Every process of a job may call it, at once.
 
     Args:
-        dataset, dest, topology: as `dlio.stage`.
+        dataset, dest: as `dlio.stage`.
         find: returns the source of `dataset`; by default that of a data set only.
-        strategy: as `dlio.stage`; by default that of this job's agent that is here already.
-        options: as `dlio stage` has them.
         cache_bytes: the most that this node keeps; by default as much as there is room.
-        listeners: `chosen` is called with a destination that was not named.
+        asked: see `Asked`; the strategy is by default that of this job's agent that is here already.
 
     Raises:
         DlioError: as `dlio.stage`, or the agent could not start.
     """
     name = os.fspath(dataset) if "://" in os.fspath(dataset) else os.path.abspath(dataset)  # noqa: PTH100
     source = find(name)
-    if strategy == AUTO and (task := _under_way(source.manifest.content_id, dest)):
-        dest, strategy, options, cache_bytes = task.dest, task.strategy, task.options, task.cache_bytes
+    if asked.get("strategy", AUTO) == AUTO and (task := _under_way(source.manifest.content_id, dest)):
+        dest, cache_bytes = task.dest, task.cache_bytes
+        asked |= {"strategy": task.strategy, "options": task.options}
     if cache_bytes is not None and source.manifest.format == TREE:
         raise UsageError(f"{source.manifest.path} is copied as a whole: leave out the limit of what this node keeps")
-    choice = chosen(
-        source, dest, strategy, topology=topology, options=options, listeners=listeners, in_background=True
-    )  # fmt: skip
-    job, strategy, listed = choice.job, choice.name, ""
-    modules = [os.path.abspath(each) for each in sys.path] if "." in strategy else []  # noqa: PTH100
+    choice = chosen(source, dest, in_background=True, **asked)
+    job, listed = choice.job, ""
+    modules = [os.path.abspath(each) for each in sys.path] if "." in choice.name else []  # noqa: PTH100
     if isinstance(source, TreeFolder):
         name, listed = str(source.path), source.table.decode()
     task = Task(
-        name, job.dest, strategy, job.topology, options, cache_bytes, modules=modules, listed=listed
+        name, job.dest, choice.name, job.topology, job.options, cache_bytes, modules=modules, listed=listed
     )  # fmt: skip
     return choosing_again(partial(_ensured, task, job))
 
