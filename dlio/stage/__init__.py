@@ -2,8 +2,8 @@
 
     choose -> plan -> claim -> fill -> publish
 
-    run.py       the entry point: chooses, carries out, sums up
-    choose/      the folder and the strategy, by the rates of this machine
+    run.py       the entry point: chooses, carries out, sums up; or shows what it would do
+    choose/      the only door: the folder and the strategy, by the rates of this machine
     strategies/  one module for each way to stage: its cost, what it needs, and its plan
     planning/    pure plans: the nodes of each shard, the cost model, the simulator
     engine/      carries a plan out, in this process or in an agent

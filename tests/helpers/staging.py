@@ -5,12 +5,16 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import NAME, File, Manifest, Shard
 from dlio.dataset.schema import Schema
 from dlio.io.files import digest_file
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.job import Job, Listeners
+from dlio.stage.planning.flows import Sizes
 from dlio.stage.transfer.source import source_of
 
 MiB = 1 << 20
@@ -67,6 +71,11 @@ def assert_staged(staged: Manifest, source: Manifest) -> None:
 def folder_of(staged: Manifest) -> StagedFolder:
     """Returns the folder that a staged manifest lies in."""
     return StagedFolder(staged.root.parent.parent, staged.root.name)
+
+
+def one_file_each(shards: NDArray[np.int64]) -> Sizes:
+    """Returns the sizes of shards that are one file each."""
+    return Sizes(shards, np.ones_like(shards), shards)
 
 
 def job_of(dataset: Manifest, dest: Path, topology: Topology) -> Job:

@@ -251,12 +251,8 @@ class LiveFolder:
 
     def keep_task(self, task: str) -> None:
         """Writes the task, which may hold a password in a URL; raises StorageError if the file cannot be written."""
-        self._keep(TASK, task.encode())
-
-    def _keep(self, name: str, data: bytes) -> None:
-        """Writes a file that only this user may read."""
-        with files.storage_errors("write", self.path / name), self.open() as opened:
-            opened.publish(name, data, 0o600)
+        with files.storage_errors("write", self.path / TASK), self.open() as opened:
+            opened.publish(TASK, task.encode(), 0o600)
 
     def manifest(self) -> Manifest | None:
         """Returns the manifest of the copy as it will be, with the copy as its root; None if there is none yet.

@@ -4,7 +4,7 @@ Small files come as one group. They are written under their final names, and put
 synced alone: all are, at once, before the copy is published. So a process that continues the copy of another one reads
 them again, to find what a loss of power has taken.
 
-At the end all files are there, and the rest is made: empty folders, the modes and times of all, and last of all the
+Once all files have arrived, the rest is made: empty folders, the modes and times of all, and last of all the
 links. It is done below the copy, which only this user can change, and nothing is done through a link.
 """
 
