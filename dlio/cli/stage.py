@@ -27,8 +27,10 @@ from dlio.stage.copies.locations import folders_to_clean, folders_with_copies
 from dlio.stage.copies.node_cache import copies
 from dlio.stage.job import Asked, Listeners, Options
 from dlio.stage.meeting import mpi
+from dlio.stage.meeting.listing import by_nodes
 from dlio.stage.meeting.peer import Peer
 from dlio.stage.run import StageSummary, preview, run
+from dlio.stage.transfer.source import StagingSource
 from dlio.stage.transfer.tree import anything
 from dlio.stage.upkeep.as_owner import switch_to_job_user
 from dlio.stage.upkeep.clean import clean as remove
@@ -115,9 +117,9 @@ def stage(args: argparse.Namespace) -> int:
         raise UsageError("--cache-size needs --background: without it, dlio copies the whole part of a node")
     if args.status or args.background:
         return _status(args) if args.status else _begin(args)
-    if args.wait:
-        _check_under_way(args)
     topology, needs = Topology.from_env(), strategies.needs_of(args.strategy)
+    if args.wait:
+        args.dataset = _under_way(args, topology)
     watch = not args.quiet and not args.dry_run
     agrees = needs is None or (needs.exchange and not args.dry_run)
     with mpi.ending_early(topology) if agrees else nullcontext():
@@ -129,16 +131,12 @@ def _begin(args: argparse.Namespace) -> int:
     from dlio.stage.client.start import ensure_agent  # loaded here: a copy needs it not
 
     switch_to_job_user()
-    source = anything(args.dataset)
-    folder = ensure_agent(
-        args.dataset,
-        args.dest,
-        find=lambda _: source,
-        strategy=args.strategy,
-        options=_options(args),
-        cache_bytes=args.cache_size,
-        listeners=Listeners(partial(_say_dest, args)),
-    )
+    with by_nodes(Topology.from_env()) as list_once:
+        source, listeners = anything(args.dataset, list_once), Listeners(partial(_say_dest, args))
+        asked: Asked = {"strategy": args.strategy, "options": _options(args), "listeners": listeners}
+        folder = ensure_agent(
+            args.dataset, args.dest, find=lambda _: source, cache_bytes=args.cache_size, **asked
+        )  # fmt: skip
     path = str(replace(source.manifest, root=folder.path).path)
     if args.json:
         return print_report(args, {"path": path})
@@ -157,10 +155,13 @@ def _found(args: argparse.Namespace) -> list[dict[str, Any]]:
         raise
 
 
-def _check_under_way(args: argparse.Namespace) -> None:
-    """Raises StorageError if this node has no copy that is complete or being filled."""
-    if not _found(args):
+def _under_way(args: argparse.Namespace, topology: Topology) -> StagingSource:
+    """Returns the source; raises StorageError if this node has no copy that is complete or being filled."""
+    with by_nodes(topology) as list_once:
+        source = anything(args.dataset, list_once)
+    if not status(source.manifest.content_id, args.dest):
         raise StorageError(f"{shown(args.dataset)} is not being staged on this node: run dlio stage --background first")
+    return source
 
 
 def _status(args: argparse.Namespace) -> int:

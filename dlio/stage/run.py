@@ -7,12 +7,13 @@ import logging
 import math
 import socket
 import time
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
 
+from dlio.cluster.topology import Topology
 from dlio.dataset.location import TREE
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.shard import files_of
@@ -25,8 +26,9 @@ from dlio.stage.copies.locations import folder_for_us, remember
 from dlio.stage.engine.complete import complete
 from dlio.stage.job import Asked, Job, Outcome
 from dlio.stage.meeting import mpi
+from dlio.stage.meeting.listing import ListOnce, by_processes
 from dlio.stage.planning.cost import Cost, Machine, Volume, pays_after_epochs
-from dlio.stage.strategies import LayingOut, Strategy, cost_of, load
+from dlio.stage.strategies import AUTO, LayingOut, Needs, Strategy, cost_of, load, needs_of
 from dlio.stage.transfer.source import StagingSource
 from dlio.stage.transfer.tree import anything
 
@@ -71,21 +73,31 @@ def run(
     Raises:
         DlioError: as `dlio.stage`.
     """
-    started, source, full = time.monotonic(), anything(dataset), list[Path]()
-    while True:
-        choice = chosen(source, dest, without=full, **asked)
-        job = choice.job
-        if dest is None:
-            level = logging.WARNING if full else logging.INFO
-            _log.log(level, "staging to %s, on %s", job.dest, filesystem_of(job.dest))
-        try:
-            return _carry_out(choice, started)
-        except StorageError as error:
-            together = mpi.can_agree(job.topology) if choice.cost else load(choice.name).NEEDS.exchange
-            if dest is not None or together or error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            _log.warning("%s", error)
-            full.append(job.dest)
+    started, needs, full = time.monotonic(), needs_of(asked.get("strategy", AUTO)), list[Path]()
+    asked["topology"] = topology = asked.get("topology") or Topology.from_env()
+    with _listing(topology, needs) as list_once:
+        source = anything(dataset, list_once)
+        while True:
+            choice = chosen(source, dest, without=full, **asked)
+            job = choice.job
+            if dest is None:
+                level = logging.WARNING if full else logging.INFO
+                _log.log(level, "staging to %s, on %s", job.dest, filesystem_of(job.dest))
+            try:
+                return _carry_out(choice, started)
+            except StorageError as error:
+                together = needs.exchange if needs else mpi.can_agree(topology)
+                if dest is not None or together or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                _log.warning("%s", error)
+                full.append(job.dest)
+
+
+def _listing(topology: Topology, needs: Needs | None) -> AbstractContextManager[ListOnce | None]:
+    """Returns what lists a folder once for all nodes, if they exchange files, or `auto` may choose that they do."""
+    if topology.world_size == 1 or (needs and not needs.exchange):
+        return nullcontext()
+    return by_processes(topology, by_folder=needs is not None)
 
 
 def _carried_out(strategy: Strategy, job: Job) -> Outcome:

@@ -25,9 +25,7 @@ def simulated(folder: Path, seed: int = 1, weather: Weather | None = None, nodes
     clocks = [Clock(scheduler) for _ in range(nodes)]
     storage = Storage(scheduler, folder.parent)
     storage.add(folder.name, clocks[0])
-    network = Network(
-        scheduler, Chance(seed, "network"), weather or Weather(), nodes, lambda process: clocks[process.node]
-    )
+    network = Network(scheduler, Chance(seed, "network"), weather or Weather(), nodes)
     return SimulatedWorld(scheduler, network, storage, [Machine(n, clock) for n, clock in enumerate(clocks)])
 
 

@@ -4,7 +4,8 @@ It begins once TOGETHER processes have come, if that is in the environment.
 
 It may open OPEN_FILES more files before it stages, if that is in the environment.
 
-STRATEGY in the environment names another strategy. The report tells how many of the data set's files were opened.
+STRATEGY in the environment names another strategy. The report has the files of the data set that were opened, and its
+folders that were listed.
 
 FAULT is `hang`, `full` or `absent`, on node1, `late` on node2, or `stop first|last|agree|finalize|agreed HOST`: that
 host falls silent in its first or last fsync, before MPI's processes have agreed, while MPI ends, or once it has ended.
@@ -91,10 +92,13 @@ def report(num_bytes: int) -> None:
 
 
 opened: list[str] = []
+listed: list[str] = []
 
 
 def note_open(event: str, arguments: tuple[object, ...]) -> None:
-    """Notes each file of the data set that os.open opens, the manifest left out."""
+    """Notes each file of the data set that os.open opens, the manifest left out, and each folder that is listed."""
+    if event == "os.listdir" and Path(str(arguments[0])).is_relative_to(dataset):
+        listed.append(str(arguments[0]))
     if event == "open" and arguments[1] is None:
         path = Path(os.fsdecode(arguments[0])) if not isinstance(arguments[0], int) else Path()  # type: ignore[arg-type]
         if path.is_relative_to(dataset) and path.name != NAME:
@@ -126,7 +130,7 @@ def stage() -> dict[str, object]:
             _, summary = run(dataset, folder, strategy=strategy, topology=topology, listeners=listeners)
     except DlioError as error:
         return {"error": f"{type(error).__name__}: {error}", "exit_code": error.exit_code}
-    return asdict(summary) | {"watched": watched, "reported": written, "opened": opened}
+    return asdict(summary) | {"watched": watched, "reported": written, "opened": opened, "listed": listed}
 
 
 plain_end = mpi.Processes.end

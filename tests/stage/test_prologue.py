@@ -183,14 +183,17 @@ def test_root_becomes_the_jobs_user_in_a_prolog_only(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("hook", ["slurm-prolog", "pbs-prologue", "flux-prolog"])
-@pytest.mark.parametrize("kind", ["silent", "endless"])
+@pytest.mark.parametrize("kind", ["silent", "held", "endless"])
 def test_a_request_that_never_ends_holds_no_hook(site: Path, tmp_path: Path, hook: str, kind: str) -> None:
     for folder in (tmp_path / "work", tmp_path / "home"):
         folder.mkdir(exist_ok=True)
-        os.mkfifo(folder / "dlio-stage") if kind == "silent" else (folder / "dlio-stage").symlink_to("/dev/zero")
+        os.mkfifo(folder / "dlio-stage") if kind != "endless" else (folder / "dlio-stage").symlink_to("/dev/zero")
+    opened = [os.open(tmp_path / name / "dlio-stage", os.O_RDWR) for name in ("work", "home") if kind == "held"]
     arguments = ["12.pbs", "root", "root"] if hook == "pbs-prologue" else []
     environ = slurm(site, tmp_path / "work") | {"FLUX_JOB_ID": "f2Gw", "FLUX_JOB_USERID": "0"}
     run_hook(tmp_path / "home", site / hook, *arguments, **environ)
+    for descriptor in opened:  # which had a writer that says nothing
+        os.close(descriptor)
 
 
 @pytest.mark.parametrize("hook", ["slurm-prolog", "slurm-epilog", "pbs-prologue", "flux-prolog"])

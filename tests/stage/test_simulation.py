@@ -45,6 +45,22 @@ def test_where_all_is_even_the_simulator_gives_the_times_of_the_cost_model(per_n
         assert abs(found - predicted) <= 1e-6 * predicted + (name == "broadcast") * (start + 0.005 * predicted), name
 
 
+@pytest.mark.parametrize(
+    ("shards", "source", "idle"),
+    [
+        (200, 10e9, 2.432),  # the first shards of all nodes are read in 2.56 s, and each node takes one in 0.128 s
+        (200, 100e9, 0.128),
+        (200, 1e9, 99 * 0.128),  # all is read in 51.2 s: then each takes the last shards of 99 nodes
+        (1, 1e9, 0.0),  # all wait for the same shard, as it is read
+    ],
+)
+def test_nodes_of_a_broadcast_wait_for_the_first_shards_of_the_others(shards: int, source: float, idle: float) -> None:
+    machine = Machine(100, 10**13, source=source, client=25e9, network=1e12, local=2e9)
+    found = simulate(one_file_each(np.full(shards, 256_000_000)), machine, "broadcast").seconds
+    begun = 6 * 100 * BLOCK_BYTES / source  # the blocks that are read first
+    assert found == pytest.approx(shards * 256e6 / min(source, 2e9) + idle, abs=begun + 0.01)
+
+
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=12), st.floats(1, 200), st.integers(0, 5), st.floats(1, 100))
 def test_shares_are_fair(wanted: list[float], source: float, switch_nodes: int, uplink: float) -> None:
     got = shared(np.array(wanted), source, switch_nodes, uplink)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from dlio.stage.run import run
 from dlio.stage.transfer.tree import TreeFolder
 from tests.helpers.agents import end_agent
 from tests.helpers.forked import Forked
+from tests.helpers.live import meet_in
 from tests.helpers.staging import folder_of
 from tests.helpers.trees import make_tree, snapshot
 from tests.helpers.users import open_to_all, unprivileged
@@ -81,17 +83,29 @@ def test_a_group_whose_digests_a_manifest_tells_is_fetched_file_by_file(tree: Pa
     assert snapshot(again.path) == snapshot(tree)
 
 
-def test_an_agent_lists_nothing_again(
-    tree: Path, tmp_path: Path, slow_source: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+def test_two_agents_list_nothing_again(
+    tree: Path, tmp_path: Path, slow_source: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lists = tmp_path / "lists"
+    """One of the processes that start them lists the folder for both, and one of those that wait."""
+    lists, folders = tmp_path / "lists", ["/env", "/env/bin", "/env/empty", "/env/empty/inner"]
     mounted = slow_source(tree.parent, "--lists", str(lists)) / "env"
-    assert main(["stage", str(mounted), str(tmp_path / "local"), "--background"]) == 0
-    path = Path(capsys.readouterr().out.splitlines()[-1])
-    assert sorted(lists.read_text().splitlines()) == ["/env", "/env/bin", "/env/empty", "/env/empty/inner"]
-    assert main(["stage", str(mounted), str(tmp_path / "local"), "--wait", "--quiet"]) == 0
-    end_agent(folder_of(Manifest.load(path)))
-    assert snapshot(path) == snapshot(tree)
+    meet_in(tmp_path / "meet", monkeypatch)
+    monkeypatch.delenv("DLIO_LAUNCHER")
+
+    def stage(node: int, option: str) -> None:
+        ranks = {"RANK": node, "LOCAL_RANK": 0, "GROUP_RANK": node}
+        sizes = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 1, "GROUP_WORLD_SIZE": 2}
+        os.environ |= {name: str(value) for name, value in (ranks | sizes).items()}
+        assert main(["stage", str(mounted), str(tmp_path / f"node{node}"), option, "--quiet"]) == 0
+
+    for times, option in enumerate(("--background", "--wait"), start=1):
+        children = [Forked(partial(stage, node, option)) for node in range(2)]
+        assert [child.wait() for child in children] == [0, 0]
+        assert sorted(lists.read_text().splitlines()) == sorted(times * folders)
+    for node in range(2):
+        (copy,) = (Manifest.load(path) for path in (tmp_path / f"node{node}" / "dlio").glob("*/manifest.jsonl"))
+        end_agent(folder_of(copy))
+        assert snapshot(copy.path) == snapshot(tree)
 
 
 def test_hard_links_become_files_and_large_holes_stay_holes(tmp_path: Path) -> None:

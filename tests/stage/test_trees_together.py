@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.jobs, needs_mpiexec]
 
 
 @pytest.mark.parametrize("transport", ["mpi", "folder"])
-def test_three_nodes_read_each_byte_once_and_agree(
+def test_three_nodes_list_the_folder_once_read_each_byte_once_and_agree(
     tmp_path: Path, transport: str, slow_source: Callable[..., Path]
 ) -> None:
     tree = make_tree(tmp_path / "shared" / "env", small=600)
@@ -33,10 +33,13 @@ def test_three_nodes_read_each_byte_once_and_agree(
     reports = cluster.run(mounted / "env", 3)
     copies = [cluster.staged(source, node) for node in range(3)]
     assert [snapshot(copy.path) == snapshot(tree) for copy in copies] == [True] * 3
-    listed = source.shards[0].num_bytes
+    table = source.shards[0].num_bytes
     assert sum(report["source_bytes"] for report in reports.values()) == source.num_bytes
-    assert bytes_read(mounted) == source.num_bytes - listed
+    assert bytes_read(mounted) == source.num_bytes - table
     assert len({copy.digest for copy in copies}) == 1
+    folders = [mounted / path.relative_to(tree.parent) for path in (tree, *tree.rglob("*")) if path.is_dir()]
+    listed = [path for report in reports.values() for path in report["listed"]]
+    assert sorted(listed) == sorted(str(path) for path in folders if not path.is_symlink())
 
 
 def _plain(names: Sequence[str]) -> str:

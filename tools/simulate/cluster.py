@@ -16,6 +16,7 @@ from tools.simulate.disk import Disk
 from tools.simulate.launching import Launcher
 from tools.simulate.network import Network, Weather
 from tools.simulate.oracle import Oracle
+from tools.simulate.orders import Orders
 from tools.simulate.process import Process
 from tools.simulate.scheduler import MS, S, Scheduler
 from tools.simulate.source import Source
@@ -67,12 +68,11 @@ class Cluster:
             for inner in ("tmp", "ssd", "home"):
                 (base / f"node{node}" / inner).mkdir(parents=True)
             self.disks.append(self.storage.add(f"node{node}", clock, keeps_track=keeps_track))
-        self.network = Network(
-            scheduler, Chance(scheduler.seed, "network"), weather, size.nodes, lambda process: clocks[process.node]
-        )
+        self.network = Network(scheduler, Chance(scheduler.seed, "network"), weather, size.nodes)
         machines = [Machine(node, clock) for node, clock in enumerate(clocks)]
         self.world = SimulatedWorld(scheduler, self.network, self.storage, machines)
         self.data = DataSet(base / SOURCE, list(size.files))
+        self.orders = Orders(scheduler.seed, self.data.manifest, size.nodes * size.locals)
         self.source = Source(scheduler, self.data, self.storage.disks[SOURCE])
         self.oracle = Oracle(scheduler, self.data.contents, self.source, size.nodes)
         tmp = lambda node: base / f"node{node}" / "tmp"  # noqa: E731

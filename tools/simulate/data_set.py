@@ -10,6 +10,8 @@ from dlio.dataset.manifest import File, Manifest, Shard
 from dlio.dataset.schema import Schema
 from dlio.io.files import digest_bytes
 
+_SAMPLE_BYTES = 20_000  # a file of fewer is a sample
+
 
 @cache
 def drawn(number: int, size: int) -> bytes:
@@ -37,6 +39,13 @@ class DataSet:
             (folder / name).write_bytes(data)
             (folder / name).chmod(0o600)
             self.contents[name] = data
-            shards.append(Shard(name[:-4], min(1, size), (File(name, size, digest_bytes(data)),)))
+            shards.append(Shard(name[:-4], 1 + size // _SAMPLE_BYTES, (File(name, size, digest_bytes(data)),)))
         self.manifest = Manifest("tfrecord", Schema.of({"image": "bytes"}, (), 0), tuple(shards), {}, folder)
         self.manifest.save(folder)
+
+    def place_of(self, sample: int) -> tuple[File, int, int]:
+        """Returns the file of a sample, and the range of its bytes there."""
+        number, record = self.manifest.locate(sample)
+        shard = self.manifest.shards[number]
+        begin, end = (each * shard.files[0].num_bytes // shard.num_samples for each in (record, record + 1))
+        return shard.files[0], begin, end

@@ -149,6 +149,11 @@ class Disk:
         if "lag" in self._left and (task := self._scheduler.current):
             self._lagging.replaces(path, task.process.node, self._scheduler.now)
 
+    @property
+    def lags(self) -> bool:
+        """Whether nodes may see what was there before."""
+        return "lag" in self._left
+
     def opened(self, path: str) -> int | None:
         """Returns a descriptor of the file that the present task sees at a path, if that is not the one there.
 

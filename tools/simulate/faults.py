@@ -126,10 +126,12 @@ def drawn(seed: int, size: Size, on: Collection[str]) -> list[Fault]:
             other = (node + 1 + chance.below(max(1, size.nodes - 1))) % size.nodes
             amount = _amount(kind, chance)
             moment = chance.pick(_DRAWN) if kind in _DIRECTED and chance.happens(0.7) else ""
+            moment = FINISH if pair and kind == "power" else moment  # what was to be durable counts then
             begin = 0 if kind in STEADY else chance.delay(1, _MOMENTS.get(moment, _LATEST))
             begin = chance.between(1, _AT_WORK) if is_everywhere else begin
             is_long = kind == "stop" and chance.happens(0.3)
             lasts = chance.between(_SILENT, _LONGEST) if is_long else chance.delay(1 * MS, _LONGEST)
+            lasts = _LONGEST if is_everywhere else lasts
             found.append(Fault(begin, kind, node, other, amount, lasts, moment))
     return sorted(found, key=lambda fault: (fault.moment, fault.at))
 

@@ -1,4 +1,7 @@
-"""A schedule in its own process, which is forked: what one leaves in memory changes no other one."""
+"""Schedules in forked processes, several in each: to fork, and to touch what is forked, takes as long as a small one.
+
+No schedule depends on those before it: what they leave in memory is not used, and their files are closed.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,13 @@ import resource
 import shutil
 import signal
 import tempfile
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import NoReturn, TypeVar, cast
 
@@ -24,45 +31,106 @@ from tools.simulate.scenario import Outcome
 Value = TypeVar("Value")
 
 _MEMORY = Path("/dev/shm")
-_SECONDS = 60  # of a processor: then the simulator itself hangs
+_TOGETHER = 20  # schedules of one process, whose memory they keep until it ends
+_DESCRIPTORS = Path("/proc/self/fd")  # of this process
 
 
-def run(
-    seed: int, size: Size, faults: Sequence[Fault], *, keep: bool = False, until: int | None = None,
-    seconds: int = _SECONDS,
-) -> Outcome:  # fmt: skip
-    """Returns as `scenario.run`; one that takes too long is a broken promise, too."""
-    return begun(seed, size, faults, keep=keep, until=until, seconds=seconds)()
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What to run.
+
+    Attributes:
+        seed, size, faults, keep, until: as `scenario.run` has them.
+        seconds: of a processor; one that takes longer is a broken promise, too: then the simulator itself hangs.
+    """
+
+    seed: int
+    size: Size
+    faults: Sequence[Fault]
+    keep: bool = False
+    until: int | None = None
+    seconds: int = 60
 
 
-def begun(
-    seed: int, size: Size, faults: Sequence[Fault], *, keep: bool = False, until: int | None = None,
-    seconds: int = _SECONDS,
-) -> Callable[[], Outcome]:  # fmt: skip
-    """Begins a schedule, and returns what waits for its end, as `run`."""
-    for number, num_bytes in enumerate(size.files):
-        drawn(number, num_bytes)  # once for all schedules
+def run(schedule: Schedule) -> Outcome:
+    """Returns the result of a schedule that has a process to itself."""
+    return next(_begun([schedule]))
+
+
+def several(schedules: Iterable[Schedule], at_a_time: int = 0) -> Iterator[Outcome]:
+    """Yields the results of schedules in their order.
+
+    Args:
+        schedules: to run.
+        at_a_time: processes; 0 for as many as keep all processors busy.
+    """
+    left, running = iter(schedules), deque[Iterator[Outcome]]()
+    while group := list(islice(left, _TOGETHER)):
+        running.append(_begun(group))
+        if len(running) == (at_a_time or 2 * len(os.sched_getaffinity(0))):
+            yield from running.popleft()
+    while running:
+        yield from running.popleft()
+
+
+def _begun(schedules: Sequence[Schedule]) -> Iterator[Outcome]:
+    """Begins schedules in a process, and returns what waits for their results."""
+    for schedule in schedules:
+        for number, num_bytes in enumerate(schedule.size.files):
+            drawn(number, num_bytes)  # once for all schedules
     base = Path(tempfile.mkdtemp(prefix="dlio-simulate-", dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None))
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         os.close(reading)
-        _child(writing, seed, size, faults, base, keep, until, seconds)
+        _work(writing, schedules, base)
     os.close(writing)
+    return _results(child, reading, schedules, base)
 
-    def finish() -> Outcome:
-        try:
-            data = _received(reading)
-        finally:
-            os.close(reading)
-            os.waitpid(child, 0)
-            shutil.rmtree(base, ignore_errors=True)
-        if not data:
-            return Outcome(seed, broken=f"the simulator ended, or took more than {seconds} s of a processor")
-        found: Outcome = pickle.loads(data)
-        return found
 
-    return finish
+def _results(child: int, reading: int, schedules: Sequence[Schedule], base: Path) -> Iterator[Outcome]:
+    """Yields what a process sends; what it has not done when it ends is done by another one."""
+    done = 0
+    try:
+        with os.fdopen(reading, "rb") as source, suppress(EOFError, pickle.UnpicklingError):
+            while done < len(schedules):
+                found = pickle.load(source)
+                done += 1
+                yield found
+    finally:
+        os.waitpid(child, 0)
+        shutil.rmtree(base, ignore_errors=True)
+    if done < len(schedules):
+        seed, seconds = schedules[done].seed, schedules[done].seconds
+        yield Outcome(seed, broken=f"the simulator ended, or took more than {seconds} s of a processor")
+        if left := schedules[done + 1 :]:
+            yield from _begun(left)
+
+
+def _work(writing: int, schedules: Sequence[Schedule], base: Path) -> NoReturn:
+    """Runs schedules in this process, and ends it; no `finally` of a simulated process runs."""
+    faulthandler.enable()
+    faulthandler.register(signal.SIGXCPU, chain=True)  # says where it hangs
+    before = _open_descriptors()
+    with suppress(BrokenPipeError), os.fdopen(writing, "wb") as sink:
+        for number, each in enumerate(schedules):
+            resource.setrlimit(resource.RLIMIT_CPU, (round(time.process_time()) + each.seconds, resource.RLIM_INFINITY))
+            (folder := base / f"{number:02d}").mkdir()
+            try:
+                outcome = scenario.run(each.seed, each.size, each.faults, folder, keep=each.keep, until=each.until)
+            except BaseException:
+                outcome = Outcome(each.seed, broken=f"the simulator failed: {traceback.format_exc()}")
+            pickle.dump(outcome, sink)
+            sink.flush()
+            for descriptor in _open_descriptors() - before:
+                with suppress(OSError):  # the one by which they were listed
+                    os.close(descriptor)
+            shutil.rmtree(folder)
+    os._exit(0)
+
+
+def _open_descriptors() -> set[int]:
+    return {int(path.name) for path in _DESCRIPTORS.iterdir()}
 
 
 def apart(call: Callable[[], Value]) -> Value:
@@ -87,39 +155,8 @@ def apart(call: Callable[[], Value]) -> Value:
     return cast(Value, value)
 
 
-def several(begin: Callable[[int], Callable[[], Outcome]], seeds: Iterable[int]) -> Iterator[Outcome]:
-    """Yields the outcomes of schedules in the order of their seeds; as many at a time as keep all processors busy."""
-    running, most = deque[Callable[[], Outcome]](), 2 * len(os.sched_getaffinity(0))
-    for seed in seeds:
-        running.append(begin(seed))
-        if len(running) == most:
-            yield running.popleft()()
-    while running:
-        yield running.popleft()()
-
-
-def _child(
-    writing: int,
-    seed: int,
-    size: Size,
-    faults: Sequence[Fault],
-    base: Path,
-    keep: bool,
-    until: int | None,
-    seconds: int,
-) -> None:
-    faulthandler.enable()
-    faulthandler.register(signal.SIGXCPU, chain=True)  # says where it hangs
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
-    try:
-        outcome = scenario.run(seed, size, faults, base, keep=keep, until=until)
-    except BaseException:
-        outcome = Outcome(seed, broken=f"the simulator failed: {traceback.format_exc()}")
-    _end_with(writing, outcome)
-
-
 def _end_with(writing: int, value: object) -> NoReturn:
-    """Ends this process with a value for its parent; no `finally` of a simulated process runs."""
+    """Ends this process with a value for its parent."""
     with os.fdopen(writing, "wb") as sink:
         pickle.dump(value, sink)
     os._exit(0)

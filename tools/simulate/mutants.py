@@ -75,11 +75,13 @@ def search(first: int, schedules: int, seconds: float, on: str) -> None:
     from tools.simulate import faults, forked, scenario
 
     deadline, done, kinds = time.monotonic() + seconds, 0, faults.chosen(on)
+    sizes = ((seed, scenario.small(seed)) for seed in range(first, first + schedules))
+    drawn = (forked.Schedule(seed, size, faults.drawn(seed, size, kinds), seconds=120) for seed, size in sizes)
     seed, broken = None, ""
-    while done < schedules and time.monotonic() < deadline and not broken:
-        seed, done = first + done, done + 1
-        size = scenario.small(seed)
-        broken = forked.run(seed, size, faults.drawn(seed, size, kinds), seconds=120).broken
+    for outcome in forked.several(drawn, at_a_time=1):
+        seed, broken, done = outcome.seed, outcome.broken, done + 1
+        if broken or time.monotonic() > deadline:
+            break
     print(json.dumps({"schedules": done, "seed": seed if broken else None, "broken": broken}))
 
 

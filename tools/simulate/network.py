@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from tools.simulate.chance import Chance
-from tools.simulate.clock import Clock
 from tools.simulate.flows import Flows
 from tools.simulate.pipe import RESET, Path, Pipe
 from tools.simulate.process import Process
@@ -57,13 +55,10 @@ class Network:
         chance: decides what goes wrong.
         weather: how the network behaves; may be changed on the way.
         num_nodes: of the schedule.
-        clock: returns the clock of a process's node.
     """
 
-    def __init__(
-        self, scheduler: Scheduler, chance: Chance, weather: Weather, num_nodes: int, clock: Callable[[Process], Clock]
-    ) -> None:
-        self.scheduler, self.chance, self.weather, self.clock = scheduler, chance, weather, clock
+    def __init__(self, scheduler: Scheduler, chance: Chance, weather: Weather, num_nodes: int) -> None:
+        self.scheduler, self.chance, self.weather = scheduler, chance, weather
         self.flows = Flows(scheduler, lambda _: self.weather.bandwidth, num_nodes)
         self.slow: dict[tuple[int, int], int] = {}  #: ns that what goes from one node to another takes longer
         self._cut: set[tuple[int, int]] = set()
@@ -195,7 +190,7 @@ class Network:
 
     def connect(self, process: Process, address: Any, seconds: float) -> SimSocket:
         """Returns a TCP connection; raises OSError."""
-        scheduler, deadline = self.scheduler, self.clock(process).ns(seconds)
+        scheduler, deadline = self.scheduler, process.clock.ns(seconds)
         scheduler.pass_by()
         host, port = address
         target, again = _node_of(host), _RESEND

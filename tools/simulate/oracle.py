@@ -24,6 +24,7 @@ from tools.simulate.storage import NAME, Call
 #: The promises, by their short names.
 PROMISES = {
     "right-bytes": "no byte is delivered that is not the sample's",
+    "planned-order": "all ranks together take each sample once an epoch, in the batches of its plan",
     "proved-name": "no file has its final name unless its bytes are what its digest says",
     "whole-copy": "a copy with a manifest is whole, also after a loss of power",
     "kept-copy": "nothing of a finished copy is lost",
@@ -118,6 +119,11 @@ class Oracle:
         if not (is_right or self.may_be_wrong):
             self.broken("right-bytes", f"{loader} got wrong bytes of {name} from {begin} on")
         return is_right
+
+    def took(self, problem: str) -> None:
+        """Notes what is wrong with the samples that the ranks took, if anything is."""
+        if problem:
+            self.broken("planned-order", problem)
 
     def still_wrong(self, loader: object, name: str, begin: int) -> None:
         """Notes that bytes were wrong again which came from the source, though nothing turned a bit of them there."""

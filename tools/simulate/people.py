@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
+
+import numpy as np
 
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import File
+from dlio.dataset.shard import files_of
 from dlio.errors import CorruptRecordError, LauncherError, StorageError
 from dlio.io import arrivals, world
 from dlio.io.random_access import RandomAccessFile
+from dlio.loaders.sampling.first_uses import first_uses
+from dlio.loaders.sampling.rank import rank_from_env
 from dlio.locking.owner import Owner
 from dlio.stage.client.filling import LiveFilling, find_filling
 from dlio.stage.client.start import ensure_agent
@@ -31,7 +37,7 @@ from tools.simulate.cluster import Actor, Cluster
 from tools.simulate.primitives import Waiting
 from tools.simulate.scheduler import S, Scheduler
 
-MOST_READS = 3  #: of one file
+_MOST_READS = 3  # of one file, next to those of samples
 _MOST_READ, _USUAL_READ = 100_000, 4_096
 _ARRIVAL = 30 * S  # then the launcher ends all processes
 
@@ -98,14 +104,14 @@ class Staging:
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """A process of a training that reads while the copy is filled.
+    """A rank of a training that reads its batches while the copy is filled, in the order that dlio's loaders have.
 
     Attributes:
         strategy: of the agent.
-        share: the part of the files that it reads before it leaves, from 0 to 1.
-        think: returns the seconds that it takes between two files.
-        epochs: how often it reads them.
-        again_at: ns of the schedule, after which it reads all of them once more; 0 if it does not.
+        share: the part of its batches in an epoch that it reads, from 0 to 1.
+        think: returns the seconds that it takes between two batches.
+        epochs: how many it reads.
+        again_at: ns of the schedule, after which it reads of all files once more; 0 if it does not.
         doubt: the part of what it reads that it takes for wrong, from 0 to 1, as if a bit had turned on the way to it.
     """
 
@@ -123,33 +129,48 @@ class Loading:
         source = cluster.data.manifest.root
         folder = ensure_agent(source, cluster.dest(actor.node), strategy=self.strategy)
         filling = find_filling(folder, source)
-        shards = chance.shuffled(range(len(cluster.data.manifest.shards)))
-        if filling:
-            filling.expect(shards)
-        read = shards[: max(1, round(self.share * len(shards)))]
-        files = [file for shard in read for file in cluster.data.manifest.shards[shard].files]
-        for file in files * self.epochs:
-            cluster.world.sleep(self.think())
-            self._read(actor, folder.path, filling, file, chance)
+        rank, num_ranks = rank_from_env()
+        for epoch in range(self.epochs):
+            steps = [*cluster.orders.steps(epoch, rank, num_ranks)]
+            if filling and not epoch:
+                filling.expect(first_uses([step.indices for step in steps], np.array(cluster.data.manifest.offsets)))
+            for number, step in islice(enumerate(steps), max(1, round(self.share * len(steps)))):
+                cluster.world.sleep(self.think())
+                for file, begin, end in map(cluster.data.place_of, step.indices.tolist()):
+                    self._read(actor, folder.path, filling, file, [(begin, end - begin), *_drawn(file, chance)], chance)
+                cluster.oracle.took(cluster.orders.take(rank, epoch, number, step))
         if self.again_at:
             cluster.world.sleep(max(0, self.again_at - cluster.scheduler.now) / S)
-            for file in files:
-                self._read(actor, folder.path, filling, file, chance)
+            for file in chance.shuffled(files_of(cluster.data.manifest.shards)):
+                self._read(actor, folder.path, filling, file, [*_drawn(file, chance), (0, 1)], chance)
 
-    def _read(self, actor: Actor, root: Path, filling: LiveFilling | None, file: File, chance: Chance) -> None:
-        """Reads ranges of a file wherever they are; some as long as others, so that answers may be mixed up."""
+    def _read(
+        self,
+        actor: Actor,
+        root: Path,
+        filling: LiveFilling | None,
+        file: File,
+        ranges: Iterable[tuple[int, int]],
+        chance: Chance,
+    ) -> None:
+        """Reads ranges of a file, each a begin and a length, wherever they are."""
         with actor.cluster.oracle.patience(actor):
             arriving = filling.prepare([file.name]) if filling else ()
             arrival = filling.arrival(root / file.name) if filling and arriving else None
             opened = arrival if arrival is not None else RandomAccessFile(root / file.name)
             try:
-                for _ in range(1 + chance.below(MOST_READS)):
-                    begin = chance.below(file.num_bytes)
-                    count = min(file.num_bytes - begin, chance.pick((_USUAL_READ, 1 + chance.below(_MOST_READ))))
+                for begin, count in ranges:
                     is_doubted = chance.happens(self.doubt)
                     _read_range(actor, file, begin, count, opened.read, is_doubted=is_doubted)
             finally:
                 opened.close()
+
+
+def _drawn(file: File, chance: Chance) -> Iterator[tuple[int, int]]:
+    """Yields ranges of a file; some as long as others, so that answers may be mixed up."""
+    for _ in range(chance.below(_MOST_READS)):
+        begin = chance.below(file.num_bytes)
+        yield begin, min(file.num_bytes - begin, chance.pick((_USUAL_READ, 1 + chance.below(_MOST_READ))))
 
 
 def give_back(cluster: Cluster, node: int) -> None:

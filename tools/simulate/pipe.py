@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -37,13 +36,17 @@ class Pipe:
         path: from which node to which.
     """
 
+    __slots__ = (
+        "_coming", "_is_due", "_is_sending", "_network", "_sending", "_turn", "path", "source", "target", "used",
+    )  # fmt: skip
+
     def __init__(self, network: Network, path: Path) -> None:
         self._network, self.path = network, path
         self.target: SimSocket | None = None
         self.source: SimSocket | None = None
         self.used = 0  #: bytes on their way or unread
-        self._sending: deque[bytes | str] = deque()  # on the sender's link
-        self._coming: deque[tuple[int, bytes | str]] = deque()
+        self._sending: list[bytes | str] = []  # on the sender's link
+        self._coming: list[tuple[int, bytes | str]] = []
         self._is_due = self._is_sending = False
         self._turn = 0  # counts the losses of power of the sending node
 
@@ -62,7 +65,7 @@ class Pipe:
     def _transmit(self) -> None:
         """Puts on the way what will be sent, one after the other if the link has a bandwidth."""
         while self._sending and not self._is_sending:
-            item = self._sending.popleft()
+            item = self._sending.pop(0)
             if isinstance(item, bytes) and self._network.weather.bandwidth and not self.path.is_local:
                 self._is_sending = True
                 assert self.path.source is not None
@@ -106,7 +109,7 @@ class Pipe:
             return
         now, target = self._network.scheduler.now, self.target
         while self._coming and self._coming[0][0] <= now:
-            item = self._coming.popleft()[1]
+            item = self._coming.pop(0)[1]
             if target is not None:
                 target.receive(item)
         self.pump()
@@ -114,7 +117,7 @@ class Pipe:
     def release(self) -> None:
         """Continues after a cut: what was lost is sent again, a little later."""
         later = self._network.scheduler.now + self._network.chance.between(1, 200) * MS
-        self._coming = deque((max(at, later), item) for at, item in self._coming)
+        self._coming = [(max(at, later), item) for at, item in self._coming]
         self.pump()
 
     def taken(self, num_bytes: int) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from dlio.errors import MissingError
 
 if TYPE_CHECKING:
+    from tools.simulate.clock import Clock
     from tools.simulate.scheduler import Scheduler
 
 try:
@@ -56,7 +57,12 @@ class Process:
         boot: identifies this run of the node's system.
         host: the node's name.
         life: counts the processes of a schedule that had this place; told apart by it where pids come again.
+
+    Attributes:
+        clock: of its node, if it lives in a `SimulatedWorld`.
     """
+
+    clock: Clock
 
     def __init__(self, scheduler: Scheduler, node: int, pid: int, boot: str, host: str, life: int) -> None:
         self._scheduler = scheduler

@@ -23,7 +23,8 @@ def one(seed: int, on: Collection[str], arguments: Namespace) -> Outcome:
     keep = bool(arguments.trace or arguments.svg)
 
     def run(chosen: Sequence[int]) -> Outcome:
-        return forked.run(seed, size, [every[number] for number in chosen], keep=keep, until=arguments.until)
+        faults = [every[number] for number in chosen]
+        return forked.run(forked.Schedule(seed, size, faults, keep, arguments.until))
 
     outcome = run(numbers)
     if outcome.broken and arguments.shrink:
@@ -39,11 +40,11 @@ def one(seed: int, on: Collection[str], arguments: Namespace) -> Outcome:
 def several(on: Collection[str], arguments: Namespace) -> Iterator[Outcome]:
     """Yields the outcomes of many schedules, and prints those that break a promise, as `one`."""
 
-    def begin(seed: int) -> Callable[[], Outcome]:
+    def schedule(seed: int) -> forked.Schedule:
         size = scenario.sized(seed, arguments.nodes, arguments.files)
-        return forked.begun(seed, size, drawn(seed, size, on))
+        return forked.Schedule(seed, size, drawn(seed, size, on))
 
-    for outcome in forked.several(begin, range(arguments.seed, arguments.seed + arguments.schedules)):
+    for outcome in forked.several(map(schedule, range(arguments.seed, arguments.seed + arguments.schedules))):
         yield one(outcome.seed, on, arguments) if outcome.broken else outcome
 
 

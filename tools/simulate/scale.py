@@ -15,6 +15,7 @@ import resource
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +36,7 @@ PART = 100_000  #: bytes that a simulated one stands for
 _STEP = 1 * S
 _TOGETHER = 100  # ms, in which all processes start
 _PATIENCE = 4 * 3600 * S
+_MOST_FILES = Path("/proc/sys/fs/nr_open")  # that root may let a process open
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +174,15 @@ def _carried_out(cluster: Cluster, actors: Sequence[Actor], job: Job) -> int:
     return failures
 
 
+def _raise_limit() -> None:
+    """Allows this process the open files of all simulated ones; root alone can raise the hard limit."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for most in (int(_MOST_FILES.read_text()), hard):
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, max(most, hard)))
+            return
+
+
 def main() -> int:
     """Runs a job, and prints its result."""
     parser = argparse.ArgumentParser(prog="python -m tools.simulate.scale", description=__doc__)
@@ -187,6 +198,7 @@ def main() -> int:
         num_nodes=given.nodes, free_bytes=1 << 50, source=given.source, client=25e9, network=25e9, local=2e9,
         slow_share=given.slow, slow_factor=0.5, failures=given.lost / given.nodes,
     )  # fmt: skip
+    _raise_limit()
     job = Job(given.nodes, given.shards, given.size, machine, given.seed)
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="dlio-scale-") as base:
         found = simulated(job, Path(base))

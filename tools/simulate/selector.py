@@ -36,7 +36,7 @@ class SimSelector:
         """Waits for sockets that can be read; see `Selector`."""
         scheduler = self._network.scheduler
         scheduler.pass_by()
-        ns = self._network.clock(self._process).ns(timeout)
+        ns = self._process.clock.ns(timeout)
         deadline = None if ns is None else scheduler.now + ns
         while True:
             ready = [data for peer, data in self._data.items() if peer.is_readable and not peer.is_closed]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from dlio.io import world
 from tools.simulate.pipe import END, RESET, Pipe
 from tools.simulate.primitives import Waiting
 from tools.simulate.process import Process
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tools.simulate.network import Network
 
 _MOST = 0x7FFF_F000  # bytes that one call sends
+_UNKNOWN: int | None = -1  # the deadline of a call that has not waited yet
 
 
 def failure(number: int) -> OSError:
@@ -35,6 +36,12 @@ class SimSocket:
         peer_name: of the other end.
     """
 
+    __slots__ = (
+        "_error", "_has_ended", "_is_broken", "_is_shut", "_limit", "_name", "_network", "_peer_name",
+        "_readers", "_scheduler", "_timeout", "_unread", "_writers", "backlog", "into", "is_closed", "out", "process",
+        "real", "waiting", "watchers",
+    )  # fmt: skip
+
     def __init__(
         self, network: Network, process: Process, name: Any, out: Pipe | None = None, peer_name: Any = ""
     ) -> None:
@@ -49,7 +56,7 @@ class SimSocket:
         self._readers, self._writers = Waiting(self._scheduler), Waiting(self._scheduler)
         self.watchers: dict[Any, None] = {}  #: selectors
         self.backlog = 0  #: how many may wait to be accepted; 0 if it does not listen
-        self.waiting: deque[SimSocket] = deque()  #: to be accepted
+        self.waiting: list[SimSocket] = []  #: to be accepted
         self.real: socket.socket | None = None  #: bears a Unix socket's name in the file system
         network.opened(self)
 
@@ -109,7 +116,7 @@ class SimSocket:
 
     def _deadline(self) -> int | None:
         seconds = self._limit if self._timeout is None else self._timeout
-        ns = self._network.clock(self.process).ns(seconds)
+        ns = self.process.clock.ns(seconds)
         return None if ns is None else self._scheduler.now + ns
 
     def _wait(self, waiting: Waiting, deadline: int | None) -> bool:
@@ -133,15 +140,16 @@ class SimSocket:
         wanted = min(nbytes or len(target), len(target))
         if self.into is None:
             raise failure(errno.ENOTCONN)
-        is_peek = bool(flags & socket.MSG_PEEK)
-        is_all = self._timeout is None and flags & socket.MSG_WAITALL and not is_peek
+        is_peek = bool(flags & world.MSG_PEEK)
+        is_all = self._timeout is None and flags & world.MSG_WAITALL and not is_peek
         if is_all and self._network.chance.happens(self._network.weather.part):
             is_all, wanted = False, self._network.chance.between(1, wanted)
-        deadline, found = self._deadline(), 0
+        found, deadline = 0, _UNKNOWN
         while wanted:
-            found += (taken := self._unread.take(target[found:wanted], is_peek=is_peek))
-            if taken and not is_peek:
-                self.into.taken(taken)
+            if self._unread:
+                found += (taken := self._unread.take(target[found:wanted], is_peek=is_peek))
+                if not is_peek:
+                    self.into.taken(taken)
             if found == wanted or (found and not is_all):
                 break
             if self._error and not found:
@@ -149,6 +157,7 @@ class SimSocket:
                 raise failure(number)
             if self._has_ended or self._is_shut:
                 break
+            deadline = self._deadline() if deadline == _UNKNOWN else deadline
             if not self._wait(self._readers, deadline):
                 if found:
                     break
@@ -162,15 +171,14 @@ class SimSocket:
 
     def sendall(self, data: Any, flags: int = 0, /) -> None:
         """As `socket.socket.sendall`."""
-        left, deadline = memoryview(data).cast("B"), self._deadline() if self._timeout else None
+        left, deadline = memoryview(data).cast("B"), self._deadline() if self._timeout else _UNKNOWN
         while left:
             left = left[self.send(left, deadline) :]
 
-    def send(self, data: memoryview, deadline: int | None = None) -> int:
+    def send(self, data: memoryview, deadline: int | None = _UNKNOWN) -> int:
         """Sends some of the data, after waiting for room; returns how much."""
         self._enter()
         self._network.may_reset(self)
-        deadline = self._deadline() if deadline is None else deadline
         sent = 0
         while sent < len(data):
             if self._error:
@@ -184,7 +192,9 @@ class SimSocket:
                 self.out.send(bytes(data[sent : sent + room]))
                 sent += room
                 self._scheduler.note("send", room)
-            elif not self._wait(self._writers, deadline):
+                continue
+            deadline = self._deadline() if deadline == _UNKNOWN else deadline
+            if not self._wait(self._writers, deadline):
                 if sent:
                     break
                 raise self._late()
@@ -245,7 +255,7 @@ class SimSocket:
                 raise failure(errno.EINVAL)
             if not self._wait(self._readers, deadline):
                 raise self._late()
-        peer = self.waiting.popleft()
+        peer = self.waiting.pop(0)
         self._scheduler.note("accept")
         return peer, peer.getpeername()
 
@@ -272,7 +282,7 @@ class SimSocket:
 
     def _refuse_all(self) -> None:
         while self.waiting:
-            self.waiting.popleft().abandon(is_reset=True)
+            self.waiting.pop(0).abandon(is_reset=True)
 
     def close(self) -> None:
         """As `socket.socket.close`."""

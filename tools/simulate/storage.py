@@ -58,6 +58,9 @@ class Storage:
         self.disks: dict[str, Disk] = {}
         self.listeners: list[Callable[[Call], object]] = []
         self._scheduler, self._base = scheduler, f"{base.resolve()}/"
+        self._opened: dict[
+            int, Disk
+        ] = {}  # the disks of descriptors; a closed one is not used before it is opened again
 
     def add(self, name: str, clock: Clock, speed: Speed = LOCAL, *, keeps_track: bool = False) -> Disk:
         """Returns a new disk; see there. Its folder exists already or is made."""
@@ -68,15 +71,18 @@ class Storage:
 
     def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         """As `os.open`; never past the page cache, which is not simulated."""
-        disk = self._of(whole := _whole(path, dir_fd))
+        disk = self._at(path, dir_fd)
         if flags & os.O_DIRECTORY:
             disk.enter()
         else:
             disk.opens += 1
             disk.wait(OPEN)
-        if not flags & (os.O_WRONLY | os.O_RDWR) and (seen := disk.opened(whole)) is not None:
-            return seen
+        if disk.lags and not flags & (os.O_WRONLY | os.O_RDWR):
+            descriptor = disk.opened(_whole(path, dir_fd))
+            if descriptor is not None:
+                return descriptor
         descriptor = os.open(path, flags & ~os.O_DIRECT, mode, dir_fd=dir_fd)
+        self._opened[descriptor] = disk
         if flags & (os.O_CREAT | os.O_TRUNC):
             os.utime(descriptor, ns=disk.times())
         return descriptor
@@ -136,13 +142,13 @@ class Storage:
         self, source: Any, target: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
     ) -> None:
         """As `os.replace`."""
-        disk = self._at(target, dst_dir_fd)
+        disk = self._of(whole := _whole(target, dst_dir_fd))
         disk.wait(OPEN)
         if disk.durable and not stat.S_ISDIR(os.stat(source, dir_fd=src_dir_fd, follow_symlinks=False).st_mode):
-            disk.durable.replaces(_whole(source, src_dir_fd), _whole(target, dst_dir_fd))
-        disk.replaces(_whole(target, dst_dir_fd))
+            disk.durable.replaces(_whole(source, src_dir_fd), whole)
+        disk.replaces(whole)
         os.replace(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
-        self._tell(NAME, disk, _whole(target, dst_dir_fd))
+        self._tell(NAME, disk, whole)
 
     def names(self, folder: int) -> list[str]:
         """As `os.listdir`, of what the present task's node sees."""
@@ -161,7 +167,8 @@ class Storage:
         return (status.st_mtime_ns if is_virtual else EPOCH + self._scheduler.now) / 1e9
 
     def _at(self, path: Any, dir_fd: int | None) -> Disk:
-        return self._of(_whole(path, dir_fd))
+        known = self._opened.get(dir_fd) if dir_fd is not None and os.fspath(path)[:1] != "/" else None
+        return known or self._of(_whole(path, dir_fd))
 
     def _of(self, path: str) -> Disk:
         """Returns the disk that a path is on."""

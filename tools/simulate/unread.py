@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 
 class Unread:
     """Bytes in the order of arrival."""
 
+    __slots__ = ("_count", "_parts")
+
     def __init__(self) -> None:
-        self._parts, self._count = deque[memoryview](), 0
+        self._parts, self._count = list[memoryview](), 0
 
     def __len__(self) -> int:
         return self._count
@@ -29,7 +29,7 @@ class Unread:
             if is_peek:
                 return found
             if len(part) == len(self._parts[0]):
-                self._parts.popleft()
+                del self._parts[0]
             else:
                 self._parts[0] = self._parts[0][len(part) :]
         self._count -= found

@@ -68,6 +68,7 @@ class SimulatedWorld:
         boot = f"{node:08x}-0000-4000-8000-{machine.boots:012x}"
         self._lives += 1
         process = self.scheduler.process(node, pid, boot, f"node{node}", self._lives)
+        process.clock = machine.clock
         machine.processes.append(process)
         return process
 
@@ -84,8 +85,8 @@ class SimulatedWorld:
         assert scheduler.current, "only tasks live in a simulated world"
         return scheduler.current.process
 
-    def _machine(self) -> Machine:
-        return self.machines[self._process().node]
+    def _clock(self) -> Clock:
+        return self._process().clock
 
     def _files(self) -> Storage:
         self.scheduler.check()
@@ -93,15 +94,15 @@ class SimulatedWorld:
 
     def monotonic(self) -> float:
         """Returns this node's seconds; see `dlio.io.world`, as for all of these."""
-        return self._machine().clock.monotonic()
+        return self._clock().monotonic()
 
     def wall(self) -> float:
         """Returns this node's time of day."""
-        return self._machine().clock.wall_ns() / 1e9
+        return self._clock().wall_ns() / 1e9
 
     def sleep(self, seconds: float) -> None:
         """Sleeps for this many seconds."""
-        ns = self._machine().clock.ns(seconds)
+        ns = self._clock().ns(seconds)
         if ns is None:
             self.scheduler.park()
         else:
@@ -112,19 +113,19 @@ class SimulatedWorld:
         process = self._process()
         task = self.scheduler.spawn(process, call, name)
         self.scheduler.pass_by()
-        return SimThread(self.scheduler, self.machines[process.node].clock, task)
+        return SimThread(self.scheduler, process.clock, task)
 
     def lock(self) -> SimLock:
         """Returns a lock."""
-        return SimLock(self.scheduler, self._machine().clock)
+        return SimLock(self.scheduler, self._clock())
 
     def condition(self) -> SimCondition:
         """Returns a condition."""
-        return SimCondition(self.scheduler, self._machine().clock)
+        return SimCondition(self.scheduler, self._clock())
 
     def event(self) -> SimEvent:
         """Returns an event."""
-        return SimEvent(self.scheduler, self._machine().clock)
+        return SimEvent(self.scheduler, self._clock())
 
     def random_bytes(self, count: int) -> bytes:
         """Returns drawn bytes."""
@@ -145,7 +146,7 @@ class SimulatedWorld:
 
     def start_time(self, pid: int) -> int | None:
         """Returns when a process of this node started; None if it has ended."""
-        found = self._machine().living(pid)
+        found = self.machines[self._process().node].living(pid)
         return found.began // _TICK + 1 if found else None
 
     def address(self) -> str:

@@ -18,7 +18,6 @@ from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import AgentRecord, LiveFolder
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
-from dlio.stage.engine.lobby import ended_by
 from dlio.stage.engine.relay import Relay
 from dlio.stage.engine.server import Server
 from dlio.stage.engine.store import Store
@@ -29,6 +28,7 @@ from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
 from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.meeting.peer import Peer, shortened
 from dlio.stage.planning.plan import Plan
+from dlio.stage.protocol.lobby import ended_by
 from dlio.stage.protocol.unix import UnixListener
 from dlio.stage.protocol.wire import Span
 

@@ -1,28 +1,22 @@
-"""The agent's server: a blocking thread for each connection whose client has been verified (lobby.py)."""
+"""The agent's server: what it answers to loaders of its node, and to other nodes."""
 
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, Protocol
 
-from dlio.errors import DlioError, MissingError
 from dlio.io import world
 from dlio.stage.engine.failures import FullError
 from dlio.stage.engine.fill import Fill
-from dlio.stage.engine.lobby import Listener, Lobby
 from dlio.stage.engine.relay import Relay
 from dlio.stage.engine.store import Store
 from dlio.stage.protocol import wire
 from dlio.stage.protocol.connection import is_node, node_of
+from dlio.stage.protocol.lobby import Listener
+from dlio.stage.protocol.serving import Serving
 from dlio.stage.protocol.wire import Op, Origin, Request, Span, Status, WireError
-
-MAX_CONNECTIONS = 1024
-
-_log = logging.getLogger(__name__)
 
 
 class AgentState(Protocol):
@@ -55,103 +49,17 @@ class Server:
     ) -> None:
         self._store, self._fill, self._relay, self._agent = store, fill, relay, agent
         self._lock = world.lock()
-        self._connections: dict[world.Socket, bytes] = {}
-        self._idle: dict[world.Socket, None] = {}  # of other nodes, the one that has waited longest first
-        self._last_used = world.monotonic()
-        self._refused: set[str] = set()
         self.sent_bytes = 0
-        self._lobby = Lobby(listeners, self._enter, self._complain)
+        self._serving = Serving(listeners, self._prepared, agent.left)
 
     @property
     def idle_seconds(self) -> float:
         """For how long no loader has been connected; other nodes do not count."""
-        with self._lock:
-            is_used = any(not is_node(client) for client in self._connections.values())
-            return 0.0 if is_used else world.monotonic() - self._last_used
+        return self._serving.idle_seconds
 
     def close(self) -> None:
         """Stops listening, and ends all connections."""
-        self._lobby.close()
-        with self._lock:
-            open_ones = list(self._connections)
-        for peer in open_ones:
-            with suppress(OSError):
-                peer.shutdown(world.SHUT_RDWR)
-
-    def _enter(self, peer: world.Socket, host: str, client: bytes, last: bytes) -> None:
-        """Lets a thread answer a verified client, which is sent the last bytes of its verification first."""
-        world.limit(peer, wire.STALL_SECONDS)
-        try:
-            if self._has_room(peer, client):
-                peer.sendall(last)
-                world.start(partial(self._converse, peer, host, client), "dlio-serve")
-                return
-        except (OSError, MissingError):  # the client has left, or a limit of threads
-            with self._lock:
-                self._connections.pop(peer, None)
-        peer.close()
-
-    def _has_room(self, peer: world.Socket, client: bytes) -> bool:
-        """Adds a connection; if there are too many, the one of another node that has been idle for longest ends."""
-        with self._lock:
-            if len(self._connections) >= MAX_CONNECTIONS:
-                if not self._idle:
-                    return False
-                oldest = next(iter(self._idle))
-                del self._idle[oldest], self._connections[oldest]
-                with suppress(OSError):
-                    oldest.shutdown(world.SHUT_RDWR)  # its thread ends, and the node connects again when it must
-            self._connections[peer] = client
-            return True
-
-    def _converse(self, peer: world.Socket, host: str, client: bytes) -> None:
-        """Answers one client until it leaves."""
-        try:
-            while self._wait_for_bytes(peer, client):
-                self._answer(peer, wire.receive_request(peer), client)
-        except WireError as error:
-            self._complain(host, str(error))
-        except OSError:
-            pass  # the client has left, or is too slow
-        finally:
-            with self._lock:
-                self._connections.pop(peer, None)
-                self._idle.pop(peer, None)
-                self._last_used = self._last_used if is_node(client) else world.monotonic()
-                is_gone = client not in self._connections.values()
-            peer.close()
-            if is_gone:
-                self._agent.left(client)
-
-    def _wait_for_bytes(self, peer: world.Socket, client: bytes) -> bool:
-        """Waits for the next request, without a limit; returns whether there is one."""
-        if is_node(client):
-            with self._lock:
-                if peer in self._connections:  # else it was ended to make room
-                    self._idle[peer] = None
-        while True:
-            with suppress(BlockingIOError):  # `world.limit`
-                has_more = bool(peer.recv(1, world.MSG_PEEK))
-                break
-        if is_node(client):
-            with self._lock:
-                self._idle.pop(peer, None)
-        return has_more
-
-    def _complain(self, host: str, mistake: str) -> None:
-        """Logs a client's mistake, once for each host and kind."""
-        if len(self._refused) < MAX_CONNECTIONS and (line := f"{host}: {mistake}") not in self._refused:
-            self._refused.add(line)
-            _log.warning("%s", line)
-
-    def _answer(self, peer: world.Socket, request: Request, client: bytes) -> None:
-        """Answers one request; raises OSError if the connection fails."""
-        try:
-            answer = self._prepared(peer, request, client)
-        except DlioError as error:
-            wire.send_error(peer, f"{world.host()}: {error.text}")
-            return
-        answer()
+        self._serving.close()
 
     def _prepared(self, peer: world.Socket, request: Request, client: bytes) -> Callable[[], None]:
         """Carries out a request, and returns a call that sends the reply; raises DlioError, OSError."""

@@ -36,7 +36,7 @@ from dlio.stage.meeting.meeting import JOIN_SECONDS, LATE_SECONDS
 from dlio.stage.meeting.peer import Peer
 from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener
 
-MEET, TOKEN, SHOWN = "DLIO_MEET", "token", ".shown"
+MEET, TOKEN, SHOWN, LISTED = "DLIO_MEET", "token", ".shown", ".listed"
 _MEETINGS = "dlio-meet"  # with the user's id, below a folder that may be shared with other users
 _CONTENT = 32  # characters of a content id
 _FORGOTTEN_SECONDS, _SILENT_SECONDS = 7 * 86400, 3600  # the latter: an agent on another machine
@@ -139,7 +139,9 @@ class MeetingFolder:
 
 
 def meeting_folder(content: str, job: str = "", kind: str = "") -> Path:
-    """Returns a job's folder for a data set, by default this job's; SHOWN is where nodes only show how far they are.
+    """Returns a job's folder for a data set, by default this job's.
+
+    Of other kinds are SHOWN, where nodes only show how far they are, and LISTED, where one lists a folder for all.
 
     Raises:
         UsageError: DLIO_MEET is not set, and this user has no home.
@@ -189,7 +191,7 @@ def forget(job: str) -> None:
         with OpenFolder.at(path.parent.parent) as opened, _own(opened, path.parent.name, 0o022) as around:
             _forget_old(around)
             for meeting in _meetings(around):
-                if meeting.path.name[:-_CONTENT] in (path.name, f"{path.name[:-1]}{SHOWN}-"):
+                if meeting.path.name[:-_CONTENT] in [f"{path.name[:-1]}{kind}-" for kind in ("", SHOWN, LISTED)]:
                     with suppress(OSError):
                         _leave_for_the_dead(meeting)
     except StorageError as error:

@@ -10,7 +10,7 @@ from dlio.stage.meeting.peer import Peer
 from dlio.stage.protocol.connection import ConnectionPool, RefusedError
 
 STREAMS = 12  # connections to one node at a time
-_AGAIN_SECONDS = 0.5  # before a node that has refused a connection is asked once more
+_AGAIN_SECONDS = 0.1  # before a node that has refused a connection is asked once more: by then it has left a last word
 _AVOID_SECONDS, _LONGEST_SECONDS = 5.0, 20.0  # of one that does not answer any more: at first, and at most
 _NEVER = float("-inf")
 

@@ -71,6 +71,29 @@ def totals(owners: NDArray[np.int64], amounts: NDArray[np.int64], num_nodes: int
     return sums
 
 
+def ratio(part: Array, whole: Array, otherwise: float = 0.0) -> Array:
+    """Returns part / whole, and `otherwise` where whole is 0."""
+    found: Array = np.divide(part, whole, out=np.full(len(part), otherwise), where=whole > 0)
+    return found
+
+
+def idle_seconds(num_bytes: float, files: int, nodes: int, source: float, landing: float) -> float:
+    """Returns for how long the storage of nodes idles in a broadcast, since what they ask for has not been read yet.
+
+    Each node reads its files one after the other, and asks for the first one of the next node, of the one after that,
+    and so on, then for the second ones. So it waits until the first files of all are read, of which it gets one at a
+    time; or, if the source is slower than what takes the bytes, for the last ones.
+
+    Args:
+        num_bytes, files: of all that the nodes read.
+        nodes: how many read.
+        source: bytes a second that all nodes read together.
+        landing: bytes a second that a node can take.
+    """
+    readers, size = min(nodes, files), num_bytes / max(files, 1)
+    return max(0.0, min(readers * size / source, readers * size / landing) - size / landing)
+
+
 def shared(wanted: Array, source: float, switch_nodes: int = 0, uplink: float = 0.0) -> Array:
     """Returns float64[num_nodes], the fair (max-min) rates of nodes that reach a source through switches.
 

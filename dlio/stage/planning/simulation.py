@@ -7,9 +7,9 @@ which nodes are stragglers or fail, and when.
 Aggregated: the shards of a node are one flow, whose rate is bounded by its threads and the source's latency; an event
 is the end of a node's flow, a full or empty page cache, or a failure, and events within a thousandth of the elapsed
 time are one; what the nodes of a broadcast read and pass on is one flow, as slow as the slowest of them reads or sends,
-after the blocks that are read ahead and the first round, and each takes it at its own rate; storage targets are a
-closed queueing network of equal servers, of which k readers keep k / (k + targets - 1) busy; the metadata server slows
-all readers by the same factor.
+after the blocks that are read ahead, the first round, and a wait for the first files, and each takes it at its own
+rate; storage targets are a closed queueing network of equal servers, of which k readers keep k / (k + targets - 1)
+busy; the metadata server slows all readers by the same factor.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from dlio.errors import UsageError
 from dlio.stage.planning.cost import Machine
-from dlio.stage.planning.flows import Array, Flows, shared
+from dlio.stage.planning.flows import Array, Flows, idle_seconds, ratio, shared
 from dlio.stage.planning.plan import BLOCK_BYTES
 
 PERCENTILES = (50, 90, 99, 100)
@@ -105,7 +105,7 @@ class _Run:
         self.client = speed * self._client()
         self.ahead = np.minimum(flows.read, flows.threads * BLOCK_BYTES * bool(flows.exchange))  # of the first round
         self.first_round = max(flows.exchange - 1, 0) * BLOCK_BYTES  # that each node receives
-        self.per_byte = _ratio(flows.read - self.ahead, flows.landed)  # read later, for each byte that lands
+        self.per_byte = ratio(flows.read - self.ahead, flows.landed)  # read later, for each byte that lands
         self.now, self.num_failures = 0.0, 0
         self.left = flows.landed.copy()  # to land, in the memory of the node
         self.backlog = np.zeros(n)  # landed, but not on the disk
@@ -134,7 +134,7 @@ class _Run:
     def _advance(self, step: float, arriving: Array, writing: Array, busy: NDArray[np.bool_]) -> None:
         landed = np.minimum(self.left, arriving * step)
         written = np.minimum(self.backlog + landed, writing * step)
-        ends = self.now + np.maximum(_ratio(self.left, arriving), _ratio(self.left + self.backlog, writing))
+        ends = self.now + np.maximum(ratio(self.left, arriving), ratio(self.left + self.backlog, writing))
         self.left = _whole(self.left - landed, self.flows.landed)
         self.backlog = _whole(self.backlog + landed - written, self.flows.landed)
         over = busy & (self.left == 0) & (self.backlog == 0)
@@ -147,21 +147,21 @@ class _Run:
         active = (self.left > 0) & (self.paused_until <= self.now)
         limit = np.where(full, self.disk, np.inf)
         if self.flows.exchange:
-            received = _ratio(np.maximum(self.flows.received - self.first_round, 0), self.flows.landed)
-            own = np.minimum(limit, _ratio(self.network, received, np.inf))
+            received = ratio(np.maximum(self.flows.received - self.first_round, 0), self.flows.landed)
+            own = np.minimum(limit, ratio(self.network, received, np.inf))
             return np.where(active, np.minimum(self._passed_on(), own), 0.0)
         wanted = np.where(active, np.minimum(self.client, limit), 0.0)
         machine = self.machine
         got = shared(wanted, self._source(active), machine.switch_nodes, machine.uplink)
-        opening = float((got * _ratio(self.flows.opens, self.flows.read)).sum())
+        opening = float((got * ratio(self.flows.opens, self.flows.read)).sum())
         return got * min(1.0, machine.opens / opening) if machine.opens and opening else got
 
     def _passed_on(self) -> float:
         """Returns the rate at which nodes read the data set, each its part, and pass it on to all others."""
         flows, machine = self.flows, self.machine
         rates = [
-            _ratio(self.client, self.per_byte, np.inf).min(),
-            _ratio(self.network, self.per_byte * (flows.exchange - 1), np.inf).min(),
+            ratio(self.client, self.per_byte, np.inf).min(),
+            ratio(self.network, self.per_byte * (flows.exchange - 1), np.inf).min(),
             self._source(self.left > 0) / max(self.per_byte.sum(), 1e-300),
             1e9 * flows.landed.max(),  # if nothing limits it after the first round, the rest lands in a nanosecond
         ]
@@ -176,7 +176,7 @@ class _Run:
         """Returns the rate of each node alone at the source: its threads hide the latency as far as they can."""
         flows, machine = self.flows, self.machine
         most = machine.client / (1 + flows.returns)
-        blocks = np.minimum(BLOCK_BYTES, np.maximum(_ratio(flows.read, flows.opens), 1.0))
+        blocks = np.minimum(BLOCK_BYTES, np.maximum(ratio(flows.read, flows.opens), 1.0))
         turn = machine.request_seconds + blocks / most
         return np.minimum(most, flows.threads * blocks / turn)
 
@@ -187,19 +187,25 @@ class _Run:
         return self.machine.source * share / (1 + self.flows.returns)  # which serves what is written, too
 
     def _start(self) -> float:
-        """Returns the seconds before data flow: a request; a broadcast's blocks read ahead, and its first round."""
+        """Returns the seconds without data: a request; a broadcast's blocks read ahead, first round, and idle time."""
         everyone = np.ones(len(self.left), bool)
         reading = max(self.ahead.sum() / self._source(everyone), (self.ahead / self.client).max(initial=0.0))
         passing = self.first_round / self.network.min(initial=np.inf)
-        return float(self.machine.request_seconds + reading + passing) * bool(self.flows.landed.any())
+        return float(self.machine.request_seconds + reading + passing + self._idle()) * bool(self.flows.landed.any())
+
+    def _idle(self) -> float:
+        flows, landing = self.flows, float(np.median(np.minimum(self.disk, self.network)))
+        source = min(self.machine.source, self.client.sum())
+        files = round(flows.opens.sum()) * bool(flows.exchange)
+        return idle_seconds(flows.read.sum(), files, len(flows.read), source, landing)
 
     def _until_event(self, arriving: Array, writing: Array) -> float:
         growing = arriving - writing
         room = np.maximum(self.machine.cache_bytes - self.backlog, 0)
         ends = [
-            _ratio(self.left, arriving, np.inf),
-            np.where(growing > 0, _ratio(room, growing, np.inf), np.inf),
-            np.where(growing < 0, _ratio(self.backlog, -growing, np.inf), np.inf),
+            ratio(self.left, arriving, np.inf),
+            np.where(growing > 0, ratio(room, growing, np.inf), np.inf),
+            np.where(growing < 0, ratio(self.backlog, -growing, np.inf), np.inf),
             np.where(self.paused_until > self.now, self.paused_until - self.now, np.inf),
         ]
         nearest = min(float(times[times > 0].min(initial=np.inf)) for times in ends)
@@ -215,7 +221,7 @@ class _Run:
         if self.num_failures > _MOST_FAILURES:
             raise UsageError(f"after {self.now:,.0f} s {_MOST_FAILURES} nodes have failed: staging does not end")
         failed = int(self.rng.integers(len(self.left)))
-        self.rounds[failed] += _ratio(self.flows.landed - self.left, self.flows.landed)[failed]
+        self.rounds[failed] += ratio(self.flows.landed - self.left, self.flows.landed)[failed]
         self.left[failed], self.backlog[failed] = self.flows.landed[failed], 0.0
         self.paused_until[failed] = self.now + self.machine.restart_seconds
         self.failing_at = self._next_failure()
@@ -244,12 +250,6 @@ class _Run:
         if machine.opens:
             found["metadata"] = (self.rounds * self.flows.opens).sum() / machine.opens
         return {name: min(1.0, float(work / seconds)) if seconds else 0.0 for name, work in found.items()}
-
-
-def _ratio(part: Array, whole: Array, otherwise: float = 0.0) -> Array:
-    """Returns part / whole, and `otherwise` where whole is 0."""
-    found: Array = np.divide(part, whole, out=np.full(len(part), otherwise), where=whole > 0)
-    return found
 
 
 def _whole(left: Array, total: Array) -> Array:

@@ -167,19 +167,19 @@ class ConnectionPool:
         self._idle: list[Connection] = []
 
     def use(self, ask: Callable[[Connection], Answer], connect: Callable[[], Connection]) -> Answer:
-        """Returns what `ask` does, on a new connection if the one kept was closed since.
+        """Returns what `ask` does; on a new connection if one breaks, which shows whether the agent has ended.
 
         Raises:
             AgentError: the agent could not do it.
             OSError: it does not answer; what was not answered in time is not asked a second time.
         """
-        if kept := self._kept():
-            try:
-                return self._on(kept, ask)
-            except (AgentError, TimeoutError):
-                raise
-            except OSError:
-                self.close()  # the agent has ended, and with it all connections
+        connection = self._kept() or connect()
+        try:
+            return self._on(connection, ask)
+        except (AgentError, TimeoutError):
+            raise
+        except OSError:
+            self.close()  # if the agent has ended, all of them are closed
         return self._on(connect(), ask)
 
     def close(self) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -53,6 +52,7 @@ class Op(IntEnum):
     AHEAD = 8  # as SERVE, after all that readers wait for
     PEER = 9  # of a node: send what it tells the others of itself, as JSON; the ranges are of nodes that have all
     DIGESTS = 10  # of a node: send the digests that it has found of files from `file` on, 16 bytes each
+    LIST = 11  # of a node: send the list of a folder, compressed; made after this was asked (meeting/listing.py)
 
 
 class Status(IntEnum):
@@ -104,18 +104,16 @@ class Request:
         return sum(end - begin for begin, end in self.spans)
 
 
-@contextmanager
-def _limited() -> Iterator[None]:
-    """Raises TimeoutError where the kernel has ended a call, as a timeout of Python's does."""
-    try:
-        yield
-    except BlockingIOError as error:
-        raise TimeoutError("the connection stalled") from error
-
-
 def _send(peer: world.Socket, data: bytes | bytearray, flags: int = 0) -> None:
-    with _limited():
+    try:
         peer.sendall(data, flags)
+    except BlockingIOError as error:
+        raise _stalled() from error
+
+
+def _stalled() -> TimeoutError:
+    """Returns the error of a call that the kernel has ended, as a timeout of Python's does."""
+    return TimeoutError("the connection stalled")
 
 
 def send_request(peer: world.Socket, request: Request) -> None:
@@ -151,12 +149,14 @@ def send_reply(
 
 def send_file(peer: world.Socket, descriptor: int, begin: int, end: int) -> None:
     """Sends a range of a file past this process's memory; raises WireError if it is shorter, OSError as a send."""
-    with _limited():
-        while begin < end:
+    while begin < end:
+        try:
             sent = world.send_file(peer, descriptor, begin, end - begin)
-            if not sent:
-                raise WireError(f"a file has shrunk to {begin:,} bytes")
-            begin += sent
+        except BlockingIOError as error:
+            raise _stalled() from error
+        if not sent:
+            raise WireError(f"a file has shrunk to {begin:,} bytes")
+        begin += sent
 
 
 def send_error(peer: world.Socket, problem: str) -> None:
@@ -193,8 +193,10 @@ def receive_into(peer: world.Socket, target: memoryview) -> None:
     """Fills `target`; raises WireError if the connection ends before, OSError if it fails or is too slow."""
     deadline = world.monotonic() + (peer.gettimeout() or STALL_SECONDS) + len(target) / LEAST_RATE
     while target:
-        with _limited():
+        try:
             count = peer.recv_into(target, 0, world.MSG_WAITALL)
+        except BlockingIOError as error:
+            raise _stalled() from error
         if not count:
             raise WireError("the connection was closed in the middle of a frame")
         target = target[count:]

@@ -18,7 +18,7 @@ import numpy as np
 
 from dlio.stage.job import Job, whole_copy
 from dlio.stage.planning.cost import Cost, Machine, Volume
-from dlio.stage.planning.flows import THREADS, Flows, Sizes, totals
+from dlio.stage.planning.flows import THREADS, Flows, Sizes, idle_seconds, totals
 from dlio.stage.planning.plan import BLOCK_BYTES, Plan, assign_first
 from dlio.stage.strategies import Needs
 
@@ -32,7 +32,9 @@ def cost(volume: Volume, machine: Machine, copies: int) -> Cost:
     most = max(num_bytes / n, volume.largest_shard)  # read by one node
     reading = max(num_bytes / machine.source, most / machine.client)
     passing = most * (n - 1) / machine.network
-    seconds = max(reading, passing, num_bytes / machine.local) + n * BLOCK_BYTES / machine.network
+    source, landing = min(machine.source, n * machine.client), min(machine.network, machine.local)
+    idle = idle_seconds(num_bytes, volume.num_files, n, source, landing)
+    seconds = max(reading, passing, num_bytes / machine.local) + n * BLOCK_BYTES / machine.network + idle
     return Cost(n, num_bytes, num_bytes, seconds, "each byte is read once and passed on")
 
 

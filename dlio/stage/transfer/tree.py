@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -29,8 +29,16 @@ _NO_FILE = (errno.ENOENT, errno.EACCES)
 _AT_ONCE = 16  # files that a thread stats in a row
 
 
-def anything(given: str | PathLike[str] | Manifest | StagingSource) -> StagingSource:
+def anything(
+    given: str | PathLike[str] | Manifest | StagingSource,
+    list_once: Callable[[Path, Callable[[], bytes]], bytes] | None = None,
+) -> StagingSource:
     """Returns the source of a data set, or of any other file or folder, which is listed, or of a file at a URL.
+
+    Args:
+        given: what a user has named.
+        list_once: returns the list of a folder, made by the call that it is given, or by another process of the job
+            (dlio/stage/meeting/listing.py); None to list it here.
 
     Raises:
         DlioError: as `source_of`; for a folder without a data set as `TreeFolder`, for a URL as `RemoteFile`.
@@ -42,16 +50,22 @@ def anything(given: str | PathLike[str] | Manifest | StagingSource) -> StagingSo
         with files.storage_errors("access", path):
             if not (path / NAME).exists() and not _is_dataset(path):
                 if path.exists():
-                    return TreeFolder(path)
+                    return _tree(path, list_once)
                 problem = "is a link to a missing file" if path.is_symlink() else "does not exist"
                 raise ManifestError(f"{path} {problem}: give a data set, or any other file or folder")
         try:
             return source_of(given)
         except ManifestError:
             if has_foreign_manifest(folder_of(path)):  # asked last: a data set's own is read once
-                return TreeFolder(path)
+                return _tree(path, list_once)
             raise
     return source_of(given)
+
+
+def _tree(path: Path, list_once: Callable[[Path, Callable[[], bytes]], bytes] | None) -> TreeFolder:
+    if list_once is None or not path.is_dir():
+        return TreeFolder(path)
+    return TreeFolder(path, list_once(path, lambda: _encoded(path, list(_listed(path)))))
 
 
 def _at_url(url: str) -> StagingSource:
@@ -129,12 +143,11 @@ class TreeFolder:
     """
 
     def __init__(self, path: Path, table: bytes | None = None) -> None:
-        if not path.name:
-            raise UsageError(f"{path} has no name: give a file or folder in it")
-        check_reserved(path.name)
         self.path, self._table_name = path, f"{path.name}{TREE_SUFFIX}"
         entries = list(_listed(path)) if table is None else tree.decoded(table, path)
-        self.table = tree.encoded(entries, os.path.realpath(path)) if table is None else table
+        if not entries or entries[0].path != path.name:
+            raise ManifestError(f"another process has listed something else than {path}: stage again")
+        self.table = _encoded(path, entries) if table is None else table
         self.manifest = tree.manifest_of(entries, self.table, path.parent)
         modified = {entry.path: entry.time for entry in entries if entry.kind == "file"}
         self._folder = MountedFolder(self.manifest, modified)
@@ -176,8 +189,15 @@ class TreeFolder:
         self._folder.close()
 
 
+def _encoded(path: Path, entries: Sequence[Entry]) -> bytes:
+    return tree.encoded(entries, os.path.realpath(path))
+
+
 def _listed(path: Path) -> Iterator[Entry]:
     """Yields what a path is, and all below it, folders before what lies in them; the names sorted."""
+    if not path.name:
+        raise UsageError(f"{path} has no name: give a file or folder in it")
+    check_reserved(path.name)
     around, name = str(path.parent), path.name
     with files.storage_errors("access", path), Threads(_THREADS, "dlio-list") as threads:
         top = _entry(around, name, os.stat(path))  # noqa: PTH116  a link that was named is followed

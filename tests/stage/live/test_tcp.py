@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from dlio.dataset.manifest import Manifest
 from dlio.io import world
-from dlio.stage.engine.lobby import Waiting
 from dlio.stage.engine.node import Node
 from dlio.stage.protocol import tcp, wire
 from dlio.stage.protocol.connection import Connection, RefusedError, exchange
+from dlio.stage.protocol.lobby import Waiting
 from dlio.stage.protocol.tcp import TcpListener
 from dlio.stage.protocol.wire import Op, Request, Status, WireError
 from tests.helpers.live import NAME, WAIT_SECONDS, connected, eventually, let_in, open_to_nodes, token_of

@@ -17,10 +17,9 @@ from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError
 from dlio.locking.owner import Owner
 from dlio.stage.copies.live_folder import LiveFolder
-from dlio.stage.engine import server
 from dlio.stage.engine.node import Node
 from dlio.stage.meeting.peer import Peer
-from dlio.stage.protocol import wire
+from dlio.stage.protocol import serving, wire
 from dlio.stage.protocol.connection import Connection, ConnectionPool, node_client
 from dlio.stage.protocol.tcp import TcpListener
 from dlio.stage.protocol.wire import Op, Origin, Request, Status, WireError
@@ -70,15 +69,15 @@ def closes(peer: socket.socket) -> bool:
 def test_an_agent_that_is_killed_in_the_middle_of_a_request_is_asked_again(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain, cut = server.Server._answer, list[Request]()
+    plain, cut = serving.Serving._answer, list[Request]()
 
-    def answer(self: server.Server, peer: socket.socket, request: Request, client: bytes) -> None:
+    def answer(self: serving.Serving, peer: socket.socket, request: Request, client: bytes) -> None:
         if len(cut) < 2:
             cut.append(request)
             raise WireError("killed")
         plain(self, peer, request, client)
 
-    monkeypatch.setattr(server.Server, "_answer", answer)
+    monkeypatch.setattr(serving.Serving, "_answer", answer)
     with closing(client_of(node)) as client:
         assert client.need(0, [(0, 1)]) in Origin
     assert len(cut) == 2
@@ -263,7 +262,7 @@ def test_wrong_bytes_of_a_peer_for_a_file_that_is_not_kept_come_from_the_source_
 
 
 def test_idle_connections_of_nodes_make_room_for_others(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(serving, "MAX_CONNECTIONS", 2)
     pools = {rank: ConnectionPool(1) for rank in (1, 2)}
     read = partial(Connection.read, request=Request(Op.HELD, 0, ((0, 1),)), target=memoryview(bytearray(1)))
 
@@ -295,3 +294,26 @@ def test_what_is_not_answered_in_time_is_not_asked_again(node: Node) -> None:
         with pytest.raises(TimeoutError):
             pool.use(ask, connect)
     assert len(asked) == 2
+
+
+def test_a_connection_that_breaks_shows_whether_the_agent_has_ended(node: Node) -> None:
+    """A node that ends after it was asked, and before it has answered, is known to have ended, and not only silent."""
+    connections = [connected(node), connected(node)]
+
+    def connect() -> Connection:
+        if not connections:
+            raise ConnectionRefusedError
+        return connections.pop()
+
+    def ask(connection: Connection) -> int:
+        if connections:
+            raise ConnectionResetError
+        return 7
+
+    def broken(connection: Connection) -> None:
+        raise ConnectionResetError
+
+    with closing(ConnectionPool(1)) as pool:
+        assert pool.use(ask, connect) == 7  # a kept connection may have ended, and so may a new one
+        with pytest.raises(ConnectionRefusedError):
+            pool.use(broken, connect)

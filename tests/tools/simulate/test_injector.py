@@ -17,7 +17,7 @@ def _seed(verb: str, strategy: str) -> int:
 
 
 def _run(seed: int, *due: Fault) -> scenario.Outcome:
-    outcome = forked.run(seed, _SIZE, due, keep=True)
+    outcome = forked.run(forked.Schedule(seed, _SIZE, due, keep=True))
     assert not outcome.broken
     return outcome
 
@@ -41,7 +41,7 @@ def test_who_never_comes_and_who_is_lost_are_not_waited_for() -> None:
 def test_a_process_id_is_used_again() -> None:
     size = scenario.Size(2, (300_000,))
     due = [Fault(0, "pids", 0, 1, 1000, S), Fault(14, "kill", 0, 1, 0, S, "write")]  # in a later tick than its start
-    trace = forked.run(_seed("stage", "broadcast"), size, due, keep=True).trace
+    trace = forked.run(forked.Schedule(_seed("stage", "broadcast"), size, due, keep=True)).trace
     killed = next(each for each in trace if " kill " in each).split()[-1]
     names = {each.split()[1].partition("/")[0] for each in trace} - {killed}
     assert killed.rpartition(".")[0] in {name.rpartition(".")[0] for name in names}
@@ -52,6 +52,9 @@ def test_what_shows_little_by_itself_comes_to_all_nodes_with_what_shows_it() -> 
     found = [faults.drawn(seed, size, ["power", "disk-eio-sync"]) for seed in range(200)]
     nodes = [{fault.node for fault in each if fault.kind == "disk-eio-sync"} for each in found]
     assert sum(each == set(range(5)) for each in nodes) > 10
+    everywhere = [each for each, on in zip(found, nodes, strict=True) if on == set(range(5))]
+    power = [fault.moment for each in everywhere for fault in each if fault.kind == "power"]
+    assert power.count(FINISH) > 0.9 * len(power) > 0  # the moment from which on nothing may be lost
 
 
 def test_the_processes_of_a_second_step_do_the_same() -> None:

@@ -24,6 +24,7 @@ from dlio.stage.protocol import tcp
 from tools.simulate.clock import Clock
 from tools.simulate.data_set import DataSet
 from tools.simulate.oracle import GIVEN_BACK, PACE, PATIENCE, Oracle
+from tools.simulate.orders import Orders
 from tools.simulate.process import Process
 from tools.simulate.scheduler import S, Scheduler
 from tools.simulate.source import Source
@@ -272,6 +273,22 @@ def test_waiting_for_long_and_for_ever_are_noticed(scene):
     scene.oracle.end([], 0)
     scene.oracle.end(["loader 0"], 0)
     assert scene.broken == ["patience", "end"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_ranks_that_take_other_samples_than_planned_are_noticed(scene: Scene, seed: int) -> None:
+    orders = Orders(seed, scene.data.manifest, 3)  # of 7 samples
+    for rank in (0, 1, 1):  # one of them was started again
+        for number, step in enumerate(orders.steps(0, rank, 3)):
+            scene.oracle.took(orders.take(rank, 0, number, step))
+    assert not scene.broken
+    assert orders.lacking([0]).startswith("no rank took sample")
+    assert "ranks 0 and 2 took" in orders.take(2, 0, 0, orders.steps(0, 0, 3)[0])
+    for number, step in enumerate(orders.steps(0, 2, 3)):
+        assert not orders.take(2, 0, number, step)
+    assert not orders.lacking([0])
+    scene.oracle.took(orders.take(0, 1, 0, orders.steps(2, 0, 3)[0]) or orders.take(1, 1, 1, orders.steps(1, 1, 3)[0]))
+    assert scene.broken == ["planned-order"]
 
 
 def test_errors_without_a_fault_are_noticed(scene):

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,33 +16,56 @@ from tools.simulate import faults, forked, scenario
 from tools.simulate.report import shortened
 
 ROOT = Path(__file__).parents[3]
-_SCHEDULES = 10  # of each of the groups below, in `make test`
+_SCHEDULES = 20  # of each of the groups below, in `make test`
 
 
-def _outcome(seed: int, on: list[str], nodes: int = 5) -> scenario.Outcome:
-    """Returns the result of a schedule; nine of ten are small."""
+def _schedule(seed: int, on: list[str], nodes: int = 5) -> forked.Schedule:
+    """Returns a schedule; nine of ten are small."""
     size = scenario.small(seed) if seed % 10 else scenario.sized(seed, nodes, 8)
-    return forked.run(seed, size, faults.drawn(seed, size, on))
+    return forked.Schedule(seed, size, faults.drawn(seed, size, on))
+
+
+def _outcomes(group: int, on: list[str]) -> Iterator[scenario.Outcome]:
+    """Yields the results of the schedules of a group."""
+    return forked.several(_schedule(seed, on) for seed in range(group * 10_000, group * 10_000 + _SCHEDULES * ROUNDS))
 
 
 @pytest.mark.parametrize("group", range(5))
 def test_no_promise_breaks_without_a_fault(group: int) -> None:
-    for seed in range(group * 10_000, group * 10_000 + _SCHEDULES * ROUNDS):
-        outcome = _outcome(seed, [])
-        assert not outcome.broken, f"seed {seed}: {outcome.broken}"
+    for outcome in _outcomes(group, []):
+        assert not outcome.broken, f"seed {outcome.seed}: {outcome.broken}"
         assert not outcome.failures
 
 
 @pytest.mark.parametrize("group", range(10))
 def test_no_promise_breaks_with_faults(group: int) -> None:
-    for seed in range(group * 10_000, group * 10_000 + _SCHEDULES * ROUNDS):
-        outcome = _outcome(seed, faults.kinds())
-        assert not outcome.broken, f"seed {seed}: {outcome.broken}"
+    for outcome in _outcomes(group, faults.kinds()):
+        assert not outcome.broken, f"seed {outcome.seed}: {outcome.broken}"
 
 
 def test_no_promise_breaks_on_16_nodes() -> None:
-    outcome = _outcome(70, faults.kinds(), nodes=16)
+    outcome = forked.run(_schedule(70, faults.kinds(), nodes=16))
     assert not outcome.broken
+
+
+def test_a_schedule_does_not_depend_on_those_before_it() -> None:
+    schedules = [_schedule(seed, faults.kinds()) for seed in (11, 12, 13)]
+    together = [outcome.digest for outcome in forked.several([*schedules, schedules[0]])]
+    assert together == [forked.run(schedule).digest for schedule in [*schedules, schedules[0]]]
+    assert len(set(together)) == 3
+
+
+def test_the_end_of_a_process_is_told_and_the_next_schedules_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(seed: int, *arguments: object, **options: object) -> scenario.Outcome:
+        if seed == 2:
+            os._exit(1)
+        return scenario.Outcome(seed, broken="" if seed != 4 else str(1 // 0))
+
+    monkeypatch.setattr(scenario, "run", run)
+    size = scenario.small(1)
+    found = list(forked.several(forked.Schedule(seed, size, ()) for seed in range(1, 5)))
+    assert [outcome.seed for outcome in found] == [1, 2, 3, 4]
+    assert [outcome.broken[:19] for outcome in found] == ["", "the simulator ended", "", "the simulator faile"]
 
 
 def test_a_seed_is_the_same_in_every_process() -> None:
