@@ -80,7 +80,8 @@ def in_threads(count: int, call: Callable[[A], T], items: Sequence[A], name: str
 class Threads:
     """A number of threads that call functions, in the order in which these are submitted; used by one thread.
 
-    Where the system allows fewer threads, but one, there are fewer. As a context manager, it ends the threads.
+    Where the system allows fewer threads, but one, there are fewer. As a context manager, it ends the threads, and
+    waits a moment for them: a call that still runs then was left behind by an interrupt, or with an unwanted result.
 
     They are daemons, since the interpreter would wait for other threads without end. But a daemon stopped in compiled
     code may crash the exit, so an exit handler first ends the threads that are left, and waits some seconds for them.
@@ -140,7 +141,10 @@ class Threads:
             raise
 
     def end(self, seconds: float | None) -> bool:
-        """Stops, and returns whether all threads have ended within `seconds`; None waits without limit."""
+        """Stops, and returns whether all threads have ended within `seconds`; None waits without limit.
+
+        Without limit wait those whose calls write to what is used again: a call that hangs then holds up its caller.
+        """
         self.stop()
         if _has_ended.is_set():  # the exit has waited; from Python 3.13 on, a daemon never ends from now on
             seconds = 0.0
@@ -166,7 +170,7 @@ class Threads:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.end(None)
+        self.end(INTERRUPT_SECONDS)
 
 
 def _serve(calls: _Calls) -> None:

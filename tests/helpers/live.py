@@ -16,13 +16,14 @@ from dlio.dataset.schema import Schema
 from dlio.dataset.shard import Shard
 from dlio.io.world.own_address import INTERFACE
 from dlio.locking.claim import claimed
+from dlio.locking.claim_file import Claim
 from dlio.stage.client.client import Client
 from dlio.stage.client.start import Task
 from dlio.stage.copies.access import Access
 from dlio.stage.copies.base_folder import open_up
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.engine.background import Background
-from dlio.stage.engine.complete import running, take_over
+from dlio.stage.engine.complete import take_over
 from dlio.stage.engine.node import Node
 from dlio.stage.engine.store import Store
 from dlio.stage.meeting import meeting
@@ -69,6 +70,15 @@ def background(given: Task) -> Background:
     return Background(given, lambda _: None, lambda _: None)
 
 
+@contextmanager
+def filled(given: Task, claim: Claim | None) -> Iterator[Node]:
+    """Yields a node that fetches and serves, until the block ends."""
+    job, plan, folder = given.prepared()
+    with closing(Node(job, background(given).fitted(plan, folder), folder)) as node:
+        node.begin(claim)
+        yield node
+
+
 class _Left(BaseException):
     """Leaves the copy unfinished, for the next process that claims it."""
 
@@ -81,12 +91,12 @@ def working(given: Task) -> Iterator[Node]:
     with suppress(_Left), claimed(folder.claims, lambda: folder.holds(plan.wanted)) as claims:
         if claims:
             take_over(folder, str(job.source), claims)
-        with closing(running(job, plan, folder, claims and claims[0], background(given))) as node:
+        with filled(given, claims and claims[0]) as node:
             yield node
             if claims and not (node.store.is_complete and node.plan.is_whole):
                 raise _Left
             if claims:
-                folder.finish(node.plan.manifest, node.kept_names, job.access(None))
+                node.publish()
 
 
 @contextmanager

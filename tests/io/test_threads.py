@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from dlio.cached import cached_property
+from dlio.io import threads as threads_module
 from dlio.io.threads import Threads, in_threads
 from tests.helpers.live import eventually
 
@@ -94,3 +95,14 @@ def test_what_is_submitted_to_stopped_threads_is_cancelled() -> None:
     with Threads(1, "dlio-test") as threads:
         threads.stop()
         assert threads.submit(lambda: None).cancelled()
+
+
+def test_a_call_that_hangs_does_not_hold_up_who_leaves_its_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads_module, "INTERRUPT_SECONDS", 0.05)
+    goes_on = threading.Event()
+    with Threads(1, "dlio-test") as threads:
+        left_behind = threads.submit(lambda: goes_on.wait(20))
+        eventually(left_behind.running)
+    assert left_behind.running()
+    goes_on.set()
+    assert left_behind.result(20)

@@ -294,6 +294,13 @@ def test_holes_without_end_are_not_progress_without_end() -> None:
     assert patience.most_bytes == MiB, "the next user's are not all holes"
 
 
+def test_a_user_for_whom_no_time_is_left_is_told_so() -> None:
+    patience = Patience(1.0)
+    patience.use(2.0)
+    with pytest.raises(StorageError, match="it was left out, since what came before it took all"):
+        list(as_owner(BOB, lambda: [wait_for(Path("/nowhere"))], patience))
+
+
 def test_work_of_a_user_ends_after_the_value_at_which_its_time_is_over() -> None:
     def user() -> None:
         values = in_time(lambda: iter([1, 2]), Patience(1e-9))

@@ -102,7 +102,7 @@ def test_an_interrupted_repair_leaves_no_partial_file(
             os.kill(os.getpid(), with_signal)
             threading.Event().wait(60)  # the interrupt reaches the main thread
 
-        monkeypatch.setattr(writing, "write_new", interrupted)
+        monkeypatch.setattr(writing, "is_hole", interrupted)
         repair(folder_of(staged), dataset, [name], MountedFolder(dataset))
 
     assert Forked(half).wait() != 0

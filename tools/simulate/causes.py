@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
-from dlio.stage.meeting.meeting import JOIN_SECONDS
+from dlio.stage.meeting.peer import JOIN_SECONDS
 from tools.simulate.process import Process
 from tools.simulate.scheduler import S, Scheduler
 

@@ -27,8 +27,8 @@ from dlio.stage.engine.complete import complete
 from dlio.stage.job import NO_OPTIONS, Job
 from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
 from dlio.stage.meeting.meeting import Meeting
+from dlio.stage.meeting.mpi import Introduced
 from dlio.stage.meeting.peer import Peer
-from dlio.stage.meeting.place import Introduced, Place
 from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener
 from dlio.stage.strategies import load
 from dlio.stage.transfer.source import source_of
@@ -49,7 +49,7 @@ class Introduction:
         self._peers: dict[int, Peer] = {}
         self._scheduler, self._waiting = scheduler, Waiting(scheduler)
 
-    def place(self, actor: Actor, content: str) -> Place | None:
+    def place(self, actor: Actor, content: str) -> MeetingFolder | Introduced | None:
         """Returns where a node meets the others; raises LauncherError if some do not come."""
         if actor.lives > 1:
             return None
@@ -92,7 +92,7 @@ class Staging:
         for file in plan.wanted:
             cluster.oracle.delivered(actor, file.name, 0, file.num_bytes, (root / file.name).read_bytes())
 
-    def _place(self, actor: Actor, content: str) -> Place | None:
+    def _place(self, actor: Actor, content: str) -> MeetingFolder | Introduced | None:
         """Returns where a node's first process meets the other nodes."""
         nodes = actor.cluster.size.nodes
         if actor.local or nodes == 1:

@@ -73,6 +73,11 @@ class WaitTimes:
         self._waits.append(seconds)
 
     @property
+    def is_known(self) -> bool:
+        """Whether anything was measured."""
+        return len(self._waits) > 1
+
+    @property
     def is_slow(self) -> bool:
         """Whether reading ahead pays."""
         return median_low(tuple(self._waits)) >= _SLOW_SECONDS
@@ -106,6 +111,7 @@ class Reads(Generic[R_co]):
         self._read: Callable[[Rows | None], list[Any]] = read  # of values for `join`, whatever their type
         self._join: Callable[[list[Any]], R_co] = join
         self._cut = cut
+        self._left: Rows | None = None  # all
         self.num_bytes = num_bytes
         self.pace = pace
         self.read_ahead: ReadAhead | None = None
@@ -116,14 +122,24 @@ class Reads(Generic[R_co]):
         Raises:
             Exception: as `read`.
         """
+        values = self._alone() if self.read_ahead and not self.pace.is_known else []
         taken = [] if self.read_ahead is None else self.read_ahead.taken(self)
-        values = [value for piece in taken for value in piece.made()] if taken else self._whole()
+        values += [value for piece in taken for value in piece.made()] if taken else self._whole()
         join = self._join
         del self._read, self._join, self._cut  # and the memory that was read into
         return join(values)
 
+    def _alone(self) -> list[object]:
+        """Reads a row before all others: for a quick disk, the threads would start in vain, and hinder one another."""
+        first, *rest = self._cut()
+        left = [rows for rows in (first[1:], *rest) if len(rows)]
+        self._cut, self._left = lambda: left, np.concatenate([first[:0], *left])
+        return self.piece(first[:1])
+
     def _whole(self) -> list[object]:
-        values, waited = _timed(self._read, None)
+        if self._left is not None and not len(self._left):
+            return []
+        values, waited = _timed(self._read, self._left)
         self.pace.note(waited if waited < _SLOW_SECONDS else waited / max(1, len(self._cut())))
         return values
 
@@ -204,7 +220,8 @@ class ReadAhead:
 
     def _has_room(self, reads: Reads[object]) -> bool:
         num_bytes = sum(begun.num_bytes for begun in self._begun) + reads.num_bytes
-        return reads.pace.is_slow and sum(map(len, self._begun.values())) < self._most and num_bytes <= _AHEAD_BYTES
+        is_slow = reads.pace.is_known and reads.pace.is_slow
+        return is_slow and sum(map(len, self._begun.values())) < self._most and num_bytes <= _AHEAD_BYTES
 
     def _begin(self, reads: Reads[object]) -> None:
         with suppress(MissingError):  # no more threads can start: the others, and the taker, read it

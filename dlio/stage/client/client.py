@@ -33,7 +33,8 @@ from dlio.urls import is_url, shown
 
 _KEPT = 32  # connections that wait for the next request
 _TRIES = 3  # agents may be killed one after the other
-STUCK_SECONDS = 20.0  # without a byte: then the process that waits gets an error
+# Without a new byte, and once all are here: then a process that waits gets an error.
+STUCK_SECONDS, _PUBLISHING_SECONDS = 20.0, 600.0
 _LOOK_SECONDS = 0.2
 
 
@@ -278,7 +279,8 @@ class Following:
         if not found["keeps_all"]:
             kept = f"{self._folder.path} is a cache of {node['total_bytes']:,} bytes, less than the data set"
             raise StorageError(f"{kept}: read it while its agent runs, or free space and end it with dlio clean")
-        if idle > STUCK_SECONDS and (node["waiting_for"] or not node["is_complete"]):
+        is_publishing = node["staged_bytes"] == node["total_bytes"] and not node["waiting_for"]
+        if idle > (_PUBLISHING_SECONDS if is_publishing else STUCK_SECONDS):
             why = node["waiting_for"] or "nothing has come"
             log = LiveFolder(self._folder).log
             raise StorageError(f"{node['host']} has staged nothing for {idle:.0f} s: {why}; see {log}")

@@ -18,7 +18,8 @@ from dlio.stage.copies import lease
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.node_cache import make_room
-from dlio.stage.engine.node import STUCK_SECONDS, Node
+from dlio.stage.engine.node import Node
+from dlio.stage.meeting.peer import STUCK_SECONDS
 from dlio.stage.planning.plan import Plan
 
 _LOOK_SECONDS = 2.0  # between two checks of leases and folders
@@ -33,7 +34,7 @@ class AgentStopped(BaseException):
 
 
 class Background:
-    """Fills for loaders that come and go, until none needs the node any more; a `Filler`.
+    """Fills for loaders that come and go, until none needs the node any more; for one thread.
 
     Args:
         task: of the agent.
@@ -86,7 +87,7 @@ class Background:
 
     def until_unneeded(self, node: Node) -> None:
         """Serves until nobody needs the node any more; raises AgentStopped then, or when the agent must stop."""
-        node.publish()
+        LiveFolder(node.folder).remove_unfinished()
         self._release()
         while True:
             self._tick(node, may_end=True)
@@ -118,15 +119,14 @@ def _is_over(node: Node) -> bool:
 
 def _is_given_up(node: Node) -> bool:
     """Returns whether the copy cannot be completed, and no loader waits: a later one starts an agent again."""
-    is_stuck = node.is_stuck(node.plan.node, node.store.present_bytes)
-    return is_stuck and not node.store.is_complete and node.server.idle_seconds > STUCK_SECONDS
+    return node.peer().is_stuck and not node.store.is_complete and node.server.idle_seconds > STUCK_SECONDS
 
 
 def _is_unused(node: Node) -> bool:
     if node.server.idle_seconds < UNUSED_SECONDS:
         return False
     if node.plan.is_whole and node.plan.manifest.node is None:
-        return not node.awaits_any()
+        return not (node.meeting and node.meeting.awaits_any())
     with suppress(OSError):
         return not lease.leases(node.folder)
     return True

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from dlio.errors import StorageError
 from dlio.io import limits
@@ -33,6 +33,9 @@ from dlio.stage.job import Job, Outcome, await_leader
 from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.planning.plan import Plan
 from dlio.stage.strategies import Strategy
+
+if TYPE_CHECKING:
+    from dlio.stage.engine.background import Background  # which a `dlio stage` does not load
 
 _log = logging.getLogger(__name__)
 
@@ -81,43 +84,28 @@ def _complete(job: Job, plan: Plan, copy: str, meeting: Meeting | None) -> Outco
     check_names(plan.manifest)  # which was done before, if the copy is complete
     following = Following(folder, wanted, job.listeners)
     await_leader(job, lambda: is_being_filled(folder) or following.is_done())
-    aside = _Aside(meeting, plan, folder)
 
     def is_done() -> bool:
-        aside.look()
+        nonlocal plan, meeting
+        if meeting and _is_filled_apart(folder, plan, meeting):
+            meeting.leave(meeting.word())  # the others do not expect this node any more
+            plan, meeting = Plan(plan.manifest), None
         return following.is_done()
 
     with closing(following), claimed(folder.claims, is_done) as claims:
         if claims is None:
             check_safe(folder)
             return Outcome(staged)
-        if aside.has_left:  # the others do not expect this node any more
-            plan, meeting = Plan(plan.manifest), None
         with residue_removed(folder, claims[0]):
             filled = fill(job, plan, folder, claims, Foreground(job), meeting=meeting)
     return replace(filled, manifest=staged)
 
 
-class _Aside:
-    """Tells the other nodes not to wait for this one while a process that does not meet them fills its copy."""
-
-    def __init__(self, meeting: Meeting | None, plan: Plan, folder: StagedFolder) -> None:
-        self._meeting, self._plan, self._folder = meeting, plan, folder
-        self.has_left = False
-
-    def look(self) -> None:
-        """Checks whether such a process fills the copy."""
-        if self._meeting is None or self.has_left or not (agent := LiveFolder(self._folder).agent()):
-            return
-        if self._meeting.is_joined_by_others and (agent.node, agent.nodes) == (self._plan.node, self._plan.num_nodes):
-            return
-        self.leave()
-
-    def leave(self) -> None:
-        """Notes that this node keeps nothing for the others."""
-        if self._meeting:
-            self._meeting.leave(self._meeting.word())
-        self.has_left = True
+def _is_filled_apart(folder: StagedFolder, plan: Plan, meeting: Meeting) -> bool:
+    """Returns whether a process that does not meet these nodes fills this node's copy."""
+    agent = LiveFolder(folder).agent()
+    joins = agent and meeting.is_joined_by_others and (agent.node, agent.nodes) == (plan.node, plan.num_nodes)
+    return agent is not None and not joins
 
 
 def _serve_complete(job: Job, plan: Plan, folder: StagedFolder, meeting: Meeting) -> None:
@@ -129,30 +117,7 @@ def _serve_complete(job: Job, plan: Plan, folder: StagedFolder, meeting: Meeting
                 return
     except StorageError as error:  # as in a copy of root's
         _log.info("the copy is not served to other nodes: %s", error)
-    _Aside(meeting, plan, folder).leave()
-
-
-class Filler(Protocol):
-    """What differs between the processes that fill: foreground.py, background.py; for one thread."""
-
-    @property
-    def is_hurried(self) -> bool:
-        """Whether somebody waits until all files are here, or one has failed."""
-
-    def fitted(self, plan: Plan, folder: StagedFolder) -> Plan:
-        """Returns the plan of a copy that is begun, as far as there is room for it; raises StorageError."""
-
-    def begin(self, node: Node) -> None:
-        """Learns that loaders can connect."""
-
-    def until_complete(self, node: Node) -> None:
-        """Returns once the node has all that the copy holds; raises why it does not get it."""
-
-    def until_unneeded(self, node: Node) -> None:
-        """Serves as long as anybody needs the node."""
-
-    def close(self, node: Node) -> None:
-        """Ends the node."""
+    meeting.leave(meeting.word())
 
 
 def fill(
@@ -160,7 +125,7 @@ def fill(
     plan: Plan,
     folder: StagedFolder,
     claims: Claims,
-    filler: Filler,
+    filler: Foreground | Background,
     *,
     create: Create | None = None,
     meeting: Meeting | None = None,
@@ -178,41 +143,20 @@ def fill(
     is_complete = folder.holds(plan.wanted)
     if not is_complete:
         take_over(folder, str(job.source), claims)
-    node = running(job, plan, folder, claims[0], filler, create=create, meeting=meeting)
-    try:
-        filler.begin(node)
-        if not is_complete:
-            filler.until_complete(node)
-            node.agree()
-            if not folder.share:
-                folder.finish(plan.manifest, node.kept_names, job.access(None))
-        filler.until_unneeded(node)
-        return Outcome(plan.manifest, node.source_bytes, node.store.written_bytes)
-    finally:
-        filler.close(node)
-
-
-def running(
-    job: Job,
-    plan: Plan,
-    folder: StagedFolder,
-    claim: Claim | None,
-    filler: Filler,
-    *,
-    create: Create | None = None,
-    meeting: Meeting | None = None,
-) -> Node:
-    """Returns a node that fetches and serves, as `fill`; the caller closes it. Raises DlioError if it cannot begin."""
     plan = filler.fitted(plan, folder)
     if meeting:
         limits.allow_open_files()
     node = Node(job, plan, folder, create, is_hurried=filler.is_hurried, meeting=meeting)
     try:
-        node.begin(claim)
-    except BaseException:
-        node.close()
-        raise
-    return node
+        node.begin(claims[0])
+        filler.begin(node)
+        if not is_complete:
+            filler.until_complete(node)
+            node.publish()
+        filler.until_unneeded(node)
+        return Outcome(plan.manifest, node.fetching.source_bytes, node.store.written_bytes)
+    finally:
+        filler.close(node)
 
 
 def take_over(folder: StagedFolder, source: str, claims: Claims) -> None:

@@ -162,6 +162,10 @@ class Waiters:
                 if not self._events[number]:
                     del self._events[number]
 
+    def wait_for(self, number: int) -> bool:
+        """Returns whether any of them waits for a file."""
+        return number in self._events
+
     def wake(self, number: int) -> None:
         """Wakes those who wait for a file."""
         with self._lock:

@@ -82,10 +82,13 @@ class Fetching:
 
     def is_expected(self, number: int) -> bool:
         """Returns whether a file is left to the node that reads it, which has not started yet."""
-        if self._meeting is None:
-            return False
         home = self._plan.owner(number)
-        return home != self._plan.node and self._meeting.expects(home)
+        return self._meeting is not None and home != self._plan.node and self._meeting.expects(home)
+
+    def was_expected(self, number: int) -> bool:
+        """Returns whether a file was left to such a node a moment ago; looks nowhere."""
+        home = self._plan.owner(number)
+        return self._meeting is not None and home != self._plan.node and self._meeting.was_expected(home)
 
     def fetch(
         self, number: int, begin: int, target: memoryview, only_source: bool = False, is_urgent: bool = True

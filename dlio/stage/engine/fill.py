@@ -53,7 +53,7 @@ class Fill:
         self._waiters, self._failures = Waiters(), Failures()
         kinds = 2 if others and others.exchanges else 1
         self._most = flows.THREADS // (kinds if is_hurried else 1)  # of each kind: their pieces are large
-        is_for_later = others.is_expected if others else lambda number: False
+        is_for_later = others.was_expected if others else lambda number: False
         self._pending = [
             Pending(store, self._failures, is_for_later, self._most, is_hurried=is_hurried) for _ in range(kinds)
         ]
@@ -205,16 +205,17 @@ class Fill:
 
     def _fetched(self, piece: Piece, is_urgent: bool) -> Origin:
         """Fetches and writes a piece, and returns its origin; raises what either raises."""
+        number, is_asked = piece.number, is_urgent or self._waiters.wait_for(piece.number)
+        if self._others and not is_asked and self._others.is_expected(number):
+            raise LaterError(f"the node that reads {self._store.source_name(number)} has not started yet")
         buffer = self._buffers.take()
         target, release = buffer[: piece.end - piece.begin], partial(self._buffers.give_back, buffer)
         try:
-            origin = self._fetch(
-                piece.number, piece.begin, target, piece.number in self._failures.from_source, is_urgent
-            )
+            origin = self._fetch(number, piece.begin, target, number in self._failures.from_source, is_urgent)
             is_cached = is_urgent or (self._is_read_soon and origin == Origin.SOURCE)
             if world.monotonic() > self._ends_at:  # it hung, and was left behind: a successor may write these files
-                raise StorageError(f"{self._store.source_name(piece.number)} answered too late: {ADVICE}")
-            self._store.write(piece.number, piece.begin, target, None if is_cached else release)
+                raise StorageError(f"{self._store.source_name(number)} answered too late: {ADVICE}")
+            self._store.write(number, piece.begin, target, None if is_cached else release)
         except BaseException:
             release()
             raise

@@ -29,12 +29,12 @@ _log = logging.getLogger(__name__)
 
 
 class Foreground:
-    """Waits for the copy, and shows how far all nodes are to the job's listener; a `Filler`.
+    """Waits for the copy, and shows how far all nodes are to the job's listener; for one thread.
 
     Nodes that pass files to each other know it anyway. Of others each process that copies writes it to a folder, if the
     nodes see one and it takes longer than a moment, and rank 0 reads what the others have written. The more they are,
-    the more seldom each does, so that thousands do not keep a file system busy. Once rank 0 has its own copy, it reads
-    those that it still awaits each second: each leaves a last word.
+    the more seldom each does, so that thousands do not keep a file system busy. Once rank 0 has its own copy, it looks
+    each second whose last words have arrived, and reads each once, however many end at one moment.
     """
 
     is_hurried = True
@@ -44,7 +44,8 @@ class Foreground:
         self._told: MeetingFolder | None = None
         self._tell_at: float | None = None
         self._pause = max(BEAT_SECONDS, job.topology.world_size / _MOST_TOLD)
-        self._others = dict[int, Peer]()  # of those that are awaited, first the one that was read longest ago
+        self._others = dict[int, Peer | None].fromkeys(range(1, job.topology.world_size))  # read longest ago first
+        self._heard_out = set[int]()  # of which it has the last word
         self._look_at = 0.0
         self._heartbeats = liveness.Heartbeats()
 
@@ -98,7 +99,7 @@ class Foreground:
         if node.meeting:
             others = node.meeting.known()
         elif self._tells(node) and self._job.topology.rank == 0:
-            others = [*self._others.values()]
+            others = [peer for peer in self._others.values() if peer]
         else:
             return
         watch(sorted([node.peer(), *others], key=lambda peer: peer.node))
@@ -126,32 +127,30 @@ class Foreground:
         """Returns what this process shows; alone it is the only node of its plan."""
         return replace(node.peer(), node=self._job.topology.rank)
 
-    def _read_others(self, told: MeetingFolder, size: int) -> None:
-        for node in range(1, size):
-            if not ((peer := self._others.get(node)) and peer.is_complete) and (peer := told.find(node)):
-                self._others[node] = peer
+    def _read_others(self, told: MeetingFolder, most: int) -> None:
+        """Reads the new last words, and so many others of what is awaited: those whose turn it is."""
+        self._others.update((peer.node, peer) for peer in told.last_words(self._heard_out))
+        for rank in [rank for rank, peer in self._others.items() if peer is None or _is_awaited(peer)][:most]:
+            before = self._others.pop(rank)
+            self._others[rank] = told.find(rank) or before
 
     def _awaits_any(self, node: Node) -> bool:
         if node.meeting:
-            return node.awaits_any()
+            return node.meeting.awaits_any()
         if self._told is None or self._job.topology.rank:
             return False
         if (now := world.monotonic()) < self._look_at:
             return True
         self._look_at = now + BEAT_SECONDS
-        self._read_awaited(self._told)
+        self._read_others(self._told, _MOST_READ)
         patience = max(liveness.LOST_SECONDS, 2 * self._pause)  # each writes once in a pause
-        silent = [self._heartbeats.note(peer.node, peer.staged_bytes) for peer in self._awaited()]
+        awaited = [peer for peer in self._others.values() if peer and _is_awaited(peer)]
+        silent = [self._heartbeats.note(peer.node, peer.staged_bytes) for peer in awaited]
         return any(seconds < patience for seconds in silent)
 
-    def _awaited(self) -> list[Peer]:
-        return [peer for peer in self._others.values() if not (peer.is_complete or peer.has_left)]
 
-    def _read_awaited(self, told: MeetingFolder) -> None:
-        """Reads what those that are awaited have written; of too many, those whose turn it is."""
-        for peer in self._awaited()[:_MOST_READ]:
-            del self._others[peer.node]
-            self._others[peer.node] = told.find(peer.node) or peer
+def _is_awaited(peer: Peer) -> bool:
+    return not (peer.is_complete or peer.has_left)
 
 
 def _name_lost(meeting: Meeting) -> None:

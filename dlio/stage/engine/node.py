@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from typing import Any
 
-from dlio.cluster.liveness import Heartbeats
 from dlio.dataset.shard import files_of
 from dlio.errors import StorageError
 from dlio.io import files, world
@@ -30,10 +27,6 @@ from dlio.stage.meeting.peer import Peer, shortened
 from dlio.stage.planning.plan import Plan
 from dlio.stage.protocol.lobby import ended_by
 from dlio.stage.protocol.unix import UnixListener
-from dlio.stage.protocol.wire import Span
-
-STUCK_SECONDS = 600.0  # without a block: nobody waits any longer for a node
-_SHOWN_NODES = 100  # which mostly fit into `wire.MAX_STAT`
 
 _log = logging.getLogger(__name__)
 
@@ -42,6 +35,7 @@ class Node:
     """One node's part of a copy, being filled; `fill` and `server` run in threads of their own.
 
     Attributes:
+        fetching: where the files come from.
         meeting: the other nodes; None if files are passed to none.
         is_needed: whether the next agent of a part continues with what this one leaves.
 
@@ -68,26 +62,22 @@ class Node:
         self._job, self.folder = job, folder
         self._live = LiveFolder(folder)
         self._live.make()
-        self._orders: dict[bytes, list[int]] = {}
         self._began, self.is_needed = world.monotonic(), True
         content = plan.manifest.content_id
         if meeting is None and plan.num_nodes > 1:
             place = MeetingFolder(meeting_folder(content), plan.node, plan.num_nodes)
             meeting = Meeting(place, plan.node, plan.num_nodes, content)
         self.meeting = meeting
-        self._has_agreed = folder.has_manifest() or all(file.digest for file in plan.listed)
+        self._is_published = folder.has_manifest()
         self.store = Store(self._live, plan, absent := self._lacking(), job, create, job.listeners.report)
-        self._fetching = Fetching(job.source, self.plan, self.meeting, self.store.learned.receives)
-        self.fill = Fill(self.store, self._fetching.fetch, self._fetching, is_hurried=is_hurried)
-        self.owns = self._fetching.owns
-        self._relay = Relay(self._fetching.fetch, self._fetching.asked)
-        self._lock = world.lock()
-        self._heartbeats = Heartbeats()
+        self.fetching = Fetching(job.source, self.plan, self.meeting, self.store.learned.receives)
+        self.fill = Fill(self.store, self.fetching.fetch, self.fetching, is_hurried=is_hurried)
+        self._relay = Relay(self.fetching.fetch, self.fetching.asked)
         with ExitStack() as listening:  # an address at which nobody answers would hold up the others
             self._unix = None if folder.share else ended_by(listening, UnixListener(self._live))
             self._tcp = ended_by(listening, self.meeting.listener()) if self.meeting else None
             listeners = [listener for listener in (self._unix, self._tcp) if listener]
-            self.server = Server(listeners, self.store, self.fill, self._relay, self)
+            self.server = Server(listeners, plan, meeting, self.store, self.fill, self._relay, self.fetching, self.peer)
             listening.pop_all()
         self._inode = self._live.path.stat().st_ino
         self._had = self.store.present_bytes + self._live.begun([plan.listed[number] for number in absent])
@@ -133,38 +123,31 @@ class Node:
 
     def peer(self) -> Peer:
         """Returns this node's record for the other nodes, for `dlio stage --status` and for its bar."""
-        done, is_complete = max(self.store.present_bytes, self._had), self.store.is_complete
-        seconds = (self.fill.latest if is_complete else world.monotonic()) - self._began
-        rate = round(self.store.written_bytes / max(seconds, 1e-9))
+        done, has_all = max(self.store.present_bytes, self._had), self.store.is_complete
+        latest, now = max(self.fill.latest, self._began), world.monotonic()
+        rate = round(self.store.written_bytes / max((latest if has_all else now) - self._began, 1e-9))
+        is_complete = has_all and (self._is_published or not self.plan.is_whole)  # a part of it gets no manifest
         return Peer(
-            self.plan.node, self.address, Owner.current(), is_complete and self._has_agreed, done, self.store.num_bytes,
-            rate, shortened(self.fill.problem), self._had,
+            self.plan.node, self.address, Owner.current(), is_complete, done, self.store.num_bytes, rate,
+            shortened(self.fill.problem), self._had, idle_seconds=int(now - latest),
         )  # fmt: skip
 
-    def heard(self, node: int) -> None:
-        """Notes that another node lives; see `AgentState`."""
-        if self.meeting:
-            self.meeting.heard(node)
+    def publish(self) -> None:
+        """Compares what it has found with the other nodes, and publishes the copy; only then it says that it has all.
 
-    def asked_by(self, node: int, complete: Sequence[Span]) -> dict[str, Any]:
-        """Returns this node's record to another one; see `AgentState`."""
-        return self.meeting.asked_by(node, complete, self.peer()) if self.meeting else self.peer().to_json()
-
-    def agree(self) -> None:
-        """Compares the digests that were found with other nodes'; raises as dlio/stage/meeting/agreeing.py."""
-        if not self._has_agreed:  # until then the others serve this node
-            agree(self.meeting, self.plan, self.folder.path, self.store.learned, self._fetching.digest_at_source)
-            self._has_agreed = True
+        Raises:
+            DigestError, StorageError: as dlio/stage/meeting/agreeing.py, or the file system refused.
+        """
+        agree(self.meeting, self.plan, self.folder.path, self.store.learned, self.fetching.digest_at_source)
+        if not self.folder.share:
+            self.folder.finish(self.plan.manifest, self._kept_names(), self._job.access(None))
+        self._is_published = True
+        self._tell()
 
     def beat(self) -> None:
         """Shows that this node lives, and how far it is."""
         self._live.beat()
         self._tell()
-
-    @property
-    def source_bytes(self) -> int:
-        """The bytes read from the source."""
-        return self._fetching.source_bytes
 
     @property
     def is_ours(self) -> bool:
@@ -174,70 +157,27 @@ class Node:
         except OSError:
             return False
 
-    def awaits_any(self) -> bool:
-        """Returns whether another node needs this one: it is present or expected, and neither complete nor stuck."""
-        return self.meeting is not None and self.meeting.awaits_any(
-            lambda peer: self.is_stuck(peer.node, peer.staged_bytes)
-        )
-
-    def is_stuck(self, node: int, staged: int) -> bool:
-        """Returns whether a node has got nothing for so long that nobody waits for it."""
-        return self._heartbeats.note(node, staged) > STUCK_SECONDS
-
-    def order(self, client: bytes, first: int, shards: list[int]) -> None:
-        """Takes a part of a client's order; see `Surroundings`."""
-        with self._lock:
-            told = self._orders.setdefault(client, [])
-            told[first:] = shards
-            orders = list(self._orders.values())
-        self.fill.follow(self.plan.order(orders))
-
-    def left(self, client: bytes) -> None:
-        """Forgets a client's order."""
-        with self._lock:
-            self._orders.pop(client, None)
-
-    def stat(self) -> dict[str, Any]:
-        """Returns how far this node and the others are; see dlio/stage/client/client.py."""
-        others = self.meeting.all_peers()[:_SHOWN_NODES] if self.meeting else []
-        return {
-            "node": self.plan.node,
-            "num_nodes": self.plan.num_nodes,
-            "source_bytes": self.source_bytes,
-            "peer_bytes": self._fetching.peer_bytes,
-            "sent_bytes": self.server.sent_bytes,
-            "keeps_all": self.plan.is_whole,
-            "nodes": [peer.to_json() for peer in (self.peer(), *others)],
-        }
-
-    @property
-    def kept_names(self) -> list[str]:
-        """The names of the files that this node keeps."""
+    def _kept_names(self) -> list[str]:
         learned = self.store.learned
         return [name for number in sorted(self.plan.kept) for name in learned.names_of(self.plan.listed[number].name)]
 
-    def publish(self) -> None:
-        """Publishes that the copy is complete."""
-        self._tell()
-        self._live.remove_unfinished()
-
     def close(self) -> bool:
         """Stops fetching and serving, and removes its records; returns whether nothing can be written any more."""
-        is_ours = self.is_ours
+        is_ours, last = self.is_ours, self.peer()
         if is_ours:
             self._live.remove_record()
-        if self.meeting and self.store.is_complete:
+        if self.meeting and last.is_complete:
             self.meeting.farewell()
         self.server.close()
         has_stopped = self.fill.stop()
         if has_stopped:
             self.store.close()
         self._relay.close()
-        self._fetching.close()
+        self.fetching.close()
         if self.meeting:
             self.meeting.leave(self.peer() if self._is_hurried else None)
-        is_complete = self.store.is_complete if self.folder.share else self.folder.has_manifest()
-        if is_ours and is_complete and not (self.is_needed and self.plan.needs_peers):  # else for the next agent
+        is_over = self._is_published and not (self.is_needed and self.plan.needs_peers)  # else for the next agent
+        if is_ours and is_over:
             shutil.rmtree(self._live.path, ignore_errors=True)
             with suppress(StorageError):  # after a loss of power it would be there again
                 files.sync_folder(self._live.path.parent)

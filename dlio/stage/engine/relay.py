@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from dlio.errors import MissingError, StorageError
+from dlio.errors import StorageError
 from dlio.io import world
+from dlio.io.threads import started_up_to
 from dlio.stage.engine.failures import GIVE_UP_SECONDS, LaterError
 from dlio.stage.engine.fill import LATER_SECONDS
 from dlio.stage.protocol import wire
@@ -24,7 +25,7 @@ class _Reading:
     Attributes:
         request, target: what is read, and into which memory.
         over: an event that is set once it was read, or could not be.
-        times: when it began, and when each of its spans came.
+        latest: when it began, or its latest span came; 0 until its turn.
         origin: the farthest place that a span came from.
         error: why it could not be read.
     """
@@ -32,7 +33,7 @@ class _Reading:
     request: Request
     target: memoryview
     over: world.Event
-    times: list[float] = field(default_factory=list)
+    latest: float = 0.0
     origin: Origin = Origin.DISK
     error: BaseException | None = None
 
@@ -46,7 +47,7 @@ class Relay:
         self._latest = 0.0  # a span came, of any request
         self._changed = world.condition()  # notified of a request, and of the end
         self._queue: deque[_Reading] = deque()
-        self._threads = self._free = 0
+        self._threads: list[world.Thread] = []
         self._is_closed = False
 
     def distrust(self, number: int) -> None:
@@ -65,8 +66,7 @@ class Relay:
         self._submit(reading)
         patience = GIVE_UP_SECONDS + max((end - begin for begin, end in request.spans), default=0) / wire.LEAST_RATE
         while not reading.over.wait(wire.BEAT_SECONDS):
-            latest = reading.times[-1] if reading.times else max(asked, self._latest)  # of others, until its turn
-            idle = world.monotonic() - latest
+            idle = world.monotonic() - (reading.latest or max(asked, self._latest))  # that of others, until its turn
             if idle > patience:
                 with self._changed, suppress(ValueError):  # else it is left behind: it may hang in a read of the source
                     self._queue.remove(reading)
@@ -80,23 +80,13 @@ class Relay:
         return data, reading.origin
 
     def _submit(self, reading: _Reading) -> None:
-        """Lets a free thread read, or a new one; raises MissingError, and StorageError once it is closed."""
+        """Lets a thread read; raises MissingError if none can be started, and StorageError once it is closed."""
         with self._changed:
             if self._is_closed:
                 raise StorageError("the agent is ending: stage again")
-            if len(self._queue) >= self._free and self._threads < _AT_A_TIME:
-                self._grow()
+            self._threads = self._threads or started_up_to(_AT_A_TIME, self._work, "dlio-pass")
             self._queue.append(reading)
             self._changed.notify()
-
-    def _grow(self) -> None:
-        """Starts a thread, unless the system allows no more and there is one; raises MissingError."""
-        try:
-            world.start(self._work, "dlio-pass")
-            self._threads += 1
-        except MissingError:
-            if not self._threads:
-                raise
 
     def _work(self) -> None:
         while (reading := self._next()) is not None:
@@ -110,21 +100,18 @@ class Relay:
     def _next(self) -> _Reading | None:
         """Waits for the next request; None once this is closed."""
         with self._changed:
-            self._free += 1
             while not (self._queue or self._is_closed):
                 self._changed.wait()
-            self._free -= 1
             return None if self._is_closed else self._queue.popleft()
 
     def _read(self, reading: _Reading) -> None:
         """Fills the memory of a request."""
         target, number = reading.target, reading.request.file
-        reading.times.append(world.monotonic())
+        reading.latest = world.monotonic()
         for begin, end in reading.request.spans:
             reading.origin = max(reading.origin, self._fetched(number, begin, target[: end - begin]))
             target = target[end - begin :]
-            self._latest = world.monotonic()
-            reading.times.append(self._latest)
+            self._latest = reading.latest = world.monotonic()
 
     def _fetched(self, number: int, begin: int, target: memoryview) -> Origin:
         while True:

@@ -5,52 +5,54 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from dlio.io import world
 from dlio.stage.engine.failures import FullError
+from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.relay import Relay
 from dlio.stage.engine.store import Store
+from dlio.stage.meeting.meeting import Meeting
+from dlio.stage.meeting.peer import Peer
+from dlio.stage.planning.plan import Plan
 from dlio.stage.protocol import wire
 from dlio.stage.protocol.connection import is_node, node_of
 from dlio.stage.protocol.lobby import Listener
 from dlio.stage.protocol.serving import Serving
-from dlio.stage.protocol.wire import Op, Origin, Request, Span, Status, WireError
+from dlio.stage.protocol.wire import Op, Origin, Request, Status, WireError
 
-
-class AgentState(Protocol):
-    """The agent's state as its server asks for it."""
-
-    def owns(self, number: int, beat: Callable[[], None]) -> bool:
-        """Returns whether this node is to read a file from the source; calls `beat` before it asks another node."""
-
-    def order(self, client: bytes, first: int, shards: list[int]) -> None:
-        """Takes a part of the order in which a client first uses the shards."""
-
-    def left(self, client: bytes) -> None:
-        """Notes that a client has no connection any more."""
-
-    def stat(self) -> dict[str, Any]:
-        """Returns how far the agent is."""
-
-    def heard(self, node: int) -> None:
-        """Notes that another node has asked something."""
-
-    def asked_by(self, node: int, complete: Sequence[Span]) -> dict[str, Any]:
-        """Returns what this node tells another, which knows some nodes to be complete."""
+_SHOWN_NODES = 100  # which mostly fit into `wire.MAX_STAT`
 
 
 class Server:
-    """Listens until it is closed: `fill` fetches the files that `store` keeps, `relay` reads the others."""
+    """Listens until it is closed.
+
+    Args:
+        listeners: where clients come in.
+        plan, meeting: the node's part, and the other nodes, if there are any.
+        store, fill, relay, fetching: the files that the node keeps, what brings them, what reads the others, and where
+            all of them come from.
+        peer: returns the node's record.
+    """
 
     def __init__(
-        self, listeners: Sequence[Listener], store: Store, fill: Fill, relay: Relay, agent: AgentState
+        self,
+        listeners: Sequence[Listener],
+        plan: Plan,
+        meeting: Meeting | None,
+        store: Store,
+        fill: Fill,
+        relay: Relay,
+        fetching: Fetching,
+        peer: Callable[[], Peer],
     ) -> None:
-        self._store, self._fill, self._relay, self._agent = store, fill, relay, agent
+        self._plan, self._meeting, self._peer = plan, meeting, peer
+        self._store, self._fill, self._relay, self._fetching = store, fill, relay, fetching
         self._lock = world.lock()
+        self._orders: dict[bytes, list[int]] = {}  # in which clients first use the shards
         self.sent_bytes = 0
-        self._serving = Serving(listeners, self._prepared, agent.left)
+        self._serving = Serving(listeners, self._prepared, self._left)
 
     @property
     def idle_seconds(self) -> float:
@@ -64,28 +66,56 @@ class Server:
     def _prepared(self, peer: world.Socket, request: Request, client: bytes) -> Callable[[], None]:
         """Carries out a request, and returns a call that sends the reply; raises DlioError, OSError."""
         beat = lambda: wire.send_reply(peer, Status.WAIT)  # noqa: E731
-        if is_node(client):
-            self._agent.heard(node_of(client))
+        if is_node(client) and self._meeting:
+            self._meeting.heard(node_of(client))
         if request.op == Op.STAT:
             body = self._stat()
             return lambda: wire.send_reply(peer, Status.OK, body)
         if request.op == Op.PEER:
-            body = json.dumps(self._agent.asked_by(node_of(client), request.spans)).encode()
+            own, meeting = self._peer(), self._meeting
+            record = meeting.asked_by(node_of(client), request.spans, own) if meeting else own.to_json()
+            body = json.dumps(record).encode()
             return lambda: wire.send_reply(peer, Status.OK, body)
         if request.op == Op.DIGESTS:
             body = self._store.learned.packed(self._store.listed[request.file : request.file + wire.MOST_DIGESTS])
             return lambda: wire.send_reply(peer, Status.OK, body)
         if request.op == Op.ORDER:
-            self._agent.order(client, request.file, [shard for shard, _ in request.spans])
+            self._follow(client, request)
             return lambda: wire.send_reply(peer, Status.OK)
         self._check(request)
         if request.op in (Op.NEED, Op.BAD):
             return self._bring(peer, request, beat)
         return self._send(peer, request, beat)
 
+    def _follow(self, client: bytes, request: Request) -> None:
+        """Takes a part of the order in which a client first uses the shards."""
+        with self._lock:
+            self._orders.setdefault(client, [])[request.file :] = [shard for shard, _ in request.spans]
+            orders = list(self._orders.values())
+        self._fill.follow(self._plan.order(orders))
+
+    def _left(self, client: bytes) -> None:
+        """Forgets the order of a client that has no connection any more."""
+        with self._lock:
+            self._orders.pop(client, None)
+
+    def stat(self) -> dict[str, Any]:
+        """Returns how far this node and the others are; see dlio/stage/client/client.py."""
+        meeting = self._meeting
+        others = [peer for peer in meeting.known() if meeting.peer(peer.node)] if meeting else []
+        return {
+            "node": self._plan.node,
+            "num_nodes": self._plan.num_nodes,
+            "source_bytes": self._fetching.source_bytes,
+            "peer_bytes": self._fetching.peer_bytes,
+            "sent_bytes": self.sent_bytes,
+            "keeps_all": self._plan.is_whole,
+            "nodes": [peer.to_json() for peer in (self._peer(), *others[:_SHOWN_NODES])],
+        }
+
     def _stat(self) -> bytes:
-        """Returns how far the agent is, as JSON: without the last nodes if all of them do not fit."""
-        found = self._agent.stat()
+        """Returns `stat` as JSON: without the last nodes if all of them do not fit."""
+        found = self.stat()
         while len(body := json.dumps(found).encode()) > wire.MAX_STAT:
             found["nodes"].pop()
         return body
@@ -118,7 +148,7 @@ class Server:
         with suppress(FullError):
             if number in self._store:
                 origin = Origin.DISK
-                if request.op == Op.READ or (request.op in (Op.SERVE, Op.AHEAD) and self._agent.owns(number, beat)):
+                if request.op == Op.READ or (request.op in (Op.SERVE, Op.AHEAD) and self._fetching.owns(number, beat)):
                     origin = self._fill.need(number, spans or [(0, 0)], beat, is_urgent=request.op != Op.AHEAD)
                 elif self._store.missing(number, spans):
                     return lambda: wire.send_reply(peer, Status.ELSEWHERE)

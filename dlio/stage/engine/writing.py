@@ -117,38 +117,34 @@ def made(path: StrPath, file: File, create: Create | None) -> Opened:
 def write_whole(
     path: str, file: File, data: memoryview, create: Create | None, access: Access, *, reads_end: bool
 ) -> None:
-    """Makes and writes a file, and gives others access to it; raises as `made` and `write_new`."""
-    try:
-        with made(path, file, create) as descriptor:
-            write_new(path, descriptor, data, reads_end=reads_end)
-            access.give_open(descriptor)
-    except OSError:  # half a file would take a full disk's last room
-        with suppress(OSError):
-            Path(path).unlink()
-        raise
-
-
-def write_new(path: StrPath, descriptor: int, data: memoryview, *, reads_end: bool) -> None:
-    """Writes all of a new file, zeros as a hole, and waits until it is on the disk.
+    """Makes and writes a file, zeros as a hole, waits until it is on the disk, and gives others access to it.
 
     Args:
-        path, descriptor: the file, which is empty.
-        data: its content.
+        path, file, data: its path, its entry in the manifest, and its content.
+        create: makes it; None for a plain file.
+        access: who may read it.
         reads_end: also compares its end with what is on the disk.
 
     Raises:
         StorageError: the file system has lost a part of it.
         OSError: the file system refused.
     """
-    if data and is_hole(data):
-        os.ftruncate(descriptor, len(data))
-    else:
-        files.write_all(descriptor, 0, data)
-    files.sync_written(descriptor)
-    if reads_end:
-        check_last(path, descriptor, len(data), bytes(data[-PAGE_BYTES:]))
-    else:
-        files.check_length(path, descriptor, len(data))
+    try:
+        with made(path, file, create) as descriptor:
+            if data and is_hole(data):
+                os.ftruncate(descriptor, len(data))
+            else:
+                files.write_all(descriptor, 0, data)
+            files.sync_written(descriptor)
+            if reads_end:
+                check_last(path, descriptor, len(data), bytes(data[-PAGE_BYTES:]))
+            else:
+                files.check_length(path, descriptor, len(data))
+            access.give_open(descriptor)
+    except OSError:  # half a file would take a full disk's last room
+        with suppress(OSError):
+            Path(path).unlink()
+        raise
 
 
 class Opened:

@@ -3,5 +3,5 @@
 meeting   this node's part: asks the others
 other     what it knows of each of them
 listing   one list of a folder for all of them, before they have a copy to meet for
-place     where it learns how they are reached: a folder that all nodes see (folder), or MPI (mpi)
+folder    where it learns how they are reached: a folder that all nodes see, or MPI (mpi)
 """

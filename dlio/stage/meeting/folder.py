@@ -32,8 +32,7 @@ from dlio.io.ground import check_ground
 from dlio.io.open_folder import OpenFolder
 from dlio.locking.owner import Owner
 from dlio.stage.copies import lease
-from dlio.stage.meeting.meeting import JOIN_SECONDS, LATE_SECONDS
-from dlio.stage.meeting.peer import Peer
+from dlio.stage.meeting.peer import JOIN_SECONDS, LATE_SECONDS, Peer
 from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener
 
 MEET, TOKEN, SHOWN, LISTED = "DLIO_MEET", "token", ".shown", ".listed"
@@ -48,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 
 class MeetingFolder:
-    """A node's record for the others, in files; a `Place`. Raises StorageError if it cannot be made.
+    """A node's record for the others, in files; for any number of threads. Raises StorageError if it cannot be made.
 
     Args:
         path: the folder, as `meeting_folder` names it.
@@ -58,12 +57,14 @@ class MeetingFolder:
 
     Attributes:
         folder: held open.
+        token: the job's.
+        is_joined_by_others: others than this process may join in this node's stead.
     """
 
     is_joined_by_others = True
 
     def __init__(self, path: Path, node: int, num_nodes: int, *, all_come: bool = True) -> None:
-        self.path, self._node, self._all_come = path, node, all_come
+        self.path, self._node, self._num_nodes, self._all_come = path, node, num_nodes, all_come
         self._names = [f"{kind}-%dof{num_nodes}.json" for kind in ("node", "left")]
         self._own, self._last = (name % node for name in self._names)
         self.folder = open_meeting(self.path)
@@ -88,11 +89,11 @@ class MeetingFolder:
         return data, came
 
     def listener(self, content: str) -> TcpListener:
-        """Returns where this node listens; see `Place`."""
+        """Returns where this node listens to the others; raises StorageError."""
         return TcpListener(world.address(), self.token, content)
 
     def tell(self, peer: Peer) -> bool:
-        """Writes this node's file, unless another process has it; see `Place`."""
+        """Tells how this node is reached; returns whether no other process has its number. Raises StorageError."""
         with files.storage_errors("write", self.path):
             if not (is_hidden := self._is_of_another()):
                 self.folder.publish(self._own, json.dumps(peer.to_json()).encode())
@@ -102,30 +103,43 @@ class MeetingFolder:
         return not is_hidden
 
     def find(self, node: int) -> Peer | None:
-        """Returns what a node's file says, or its last word; see `Place`."""
-        for name in self._names:
-            if found := self._record(node, name % node):
-                peer, written = found
-                is_of_earlier_run = peer.has_left and written < self._came - JOIN_SECONDS * 1e9
-                return None if is_of_earlier_run else peer
-        return None
+        """Returns what a node has told; None if it has not come, as far as anybody can see."""
+        return next(filter(None, (self._record(node, name % node) for name in self._names)), None)
 
-    def _record(self, node: int, name: str) -> tuple[Peer, int] | None:
+    def last_words(self, heard_out: set[int]) -> Iterator[Peer]:
+        """Yields the last words that are new; keeps in `heard_out` which nodes have left one, for the next call."""
+        with suppress(OSError):
+            names = set(self.folder.names())
+            left = {node for node in range(self._num_nodes) if self._names[1] % node in names}
+            new = left - heard_out
+            heard_out &= left
+            heard_out |= new
+            for node in sorted(new):
+                if peer := self._record(node, self._names[1] % node):
+                    yield peer
+
+    def _record(self, node: int, name: str) -> Peer | None:
+        """Returns what a node has told in a file; None if there is none, or it is the last word of an earlier run."""
         with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
             data, status = self.folder.read(name)
             peer = Peer.from_json(node, json.loads(data))
-            return (peer, status.st_mtime_ns) if status.st_uid == os.geteuid() else None
+            is_earlier = peer.has_left and status.st_mtime_ns < self._came - JOIN_SECONDS * 1e9
+            return peer if status.st_uid == os.geteuid() and not is_earlier else None
         return None
 
     def leave(self, last: Peer | None) -> None:
-        """Leaves a last record for nodes that start late, or nothing; removes the folder if all left; see `Place`."""
+        """Ends this node's part, with a last word for nodes that start late, or with none; nothing may be called then.
+
+        It removes the folder if all have left.
+        """
         with suppress(OSError):
             self._unlink(self._coming)
             if not self._is_of_another():
                 if last:
                     self.folder.publish(self._last, json.dumps(replace(last, has_left=True).to_json()).encode())
                 self._unlink(self._own)
-            _remove_if_left(self.folder, all_come=self._all_come and last is not None)
+            if not self._record(0, self._names[0] % 0):  # else thousands would list thousands of names, and find it
+                _remove_if_left(self.folder, all_come=self._all_come and last is not None)
         self._close()
 
     def _unlink(self, name: str) -> None:
@@ -134,7 +148,7 @@ class MeetingFolder:
 
     def _is_of_another(self) -> bool:
         """Returns whether this node's file is that of another running process: two jobs may stage the same at once."""
-        peer = found[0] if (found := self._record(self._node, self._own)) else None
+        peer = self._record(self._node, self._own)
         return bool(peer and peer.owner != Owner.current() and peer.owner.is_alive())
 
 

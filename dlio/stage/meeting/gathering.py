@@ -17,7 +17,6 @@ from dlio.stage.job import Job
 from dlio.stage.meeting import mpi
 from dlio.stage.meeting.folder import MEET, MeetingFolder, meeting_folder
 from dlio.stage.meeting.meeting import Meeting
-from dlio.stage.meeting.place import Place
 
 _POLL_SECONDS = 0.05
 
@@ -38,7 +37,7 @@ def met(job: Job) -> tuple[Job, Meeting | None]:
     return replace(job, topology=topology), meeting
 
 
-def _met(topology: Topology, content: str) -> tuple[Topology, Place | None]:
+def _met(topology: Topology, content: str) -> tuple[Topology, MeetingFolder | mpi.Introduced | None]:
     if everyone := mpi.processes(topology):
         return mpi.introduced(everyone, topology, content)
     if 1 in (topology.world_size, topology.num_nodes):

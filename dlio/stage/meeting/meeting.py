@@ -18,16 +18,15 @@ from typing import Any
 from dlio.cluster import liveness
 from dlio.io import world
 from dlio.locking.owner import Owner
+from dlio.stage.meeting.folder import MeetingFolder
+from dlio.stage.meeting.mpi import Introduced
 from dlio.stage.meeting.other import Other
-from dlio.stage.meeting.peer import Peer, shortened
-from dlio.stage.meeting.place import Place
+from dlio.stage.meeting.peer import JOIN_SECONDS, LATE_SECONDS, Peer, shortened
 from dlio.stage.protocol import tcp, wire
 from dlio.stage.protocol.connection import Answer, Connection, RefusedError, node_client
 from dlio.stage.protocol.tcp import TcpListener
 from dlio.stage.protocol.wire import Op, Request, Span
 
-JOIN_SECONDS = 5.0  # after which a node that has not come is taken for lost, until it comes
-LATE_SECONDS = 60.0  # so long its part is left to it where nobody waits: a thousand nodes start in that time
 _TELL_SECONDS = 600.0, 30.0  # between two checks of this node's record: its own, and that of another process
 _LOOK_SECONDS = 0.05, 5.0, 20.0  # between two searches for a node: at first, at most if it is late, and if it is lost
 _HEARD_SECONDS = 0.05, 2.0  # the same if it asks for something: one that was not found yet, and one that did not answer
@@ -48,11 +47,11 @@ class Meeting:
         content: the content id of the data set.
     """
 
-    def __init__(self, place: Place, node: int, num_nodes: int, content: str) -> None:
+    def __init__(self, place: MeetingFolder | Introduced, node: int, num_nodes: int, content: str) -> None:
         self.node, self.num_nodes, self._place, self._content = node, num_nodes, place, content
         self.token, self.is_joined_by_others = place.token, place.is_joined_by_others
         self._client, self._began = node_client(node), world.monotonic()
-        self._lock = world.lock()
+        self._lock, self._looking = world.lock(), world.lock()  # the latter while the place is asked, which may hang
         self._others = dict[int, Other]()
         self._awaited = dict.fromkeys((node + each) % num_nodes for each in range(1, num_nodes))
         self._pause = max(_SOON_SECONDS, num_nodes / _MOST_AWAITED)
@@ -125,9 +124,10 @@ class Meeting:
     def failed(self, node: int, error: Exception) -> None:
         """Leaves a node alone for a while, unless its place says that it has come again."""
         with self._lock:
-            if not (other := self._other(node)).is_silent:  # else another thread has found it out
-                other.fails(error)
-                self._look_up(other, node)
+            if (other := self._other(node)).is_silent:  # another thread has found it out
+                return
+            other.fails(error)
+        self._found(node)
 
     def avoid(self, node: int, seconds: float) -> None:
         """Takes a node for lost for a while, though it answers."""
@@ -137,12 +137,17 @@ class Meeting:
         return self._others.get(node) or self._others.setdefault(node, Other())
 
     def _found(self, node: int) -> Other:
-        """Returns what is known of a node, after looking up how it is reached if that is not known."""
+        """Returns what is known of a node, looked up if that may help; a look-up that hangs is not waited for long."""
         other = self._other(node)
-        if not other.is_reached and world.monotonic() >= other.look_at:
-            with self._lock:
-                if not other.is_reached and world.monotonic() >= other.look_at:
-                    self._look_up(other, node)
+        if other.is_to_be_looked_up:
+            if self._looking.acquire(timeout=_SOON_SECONDS if other.looked else JOIN_SECONDS):
+                try:
+                    if other.is_to_be_looked_up:
+                        self._look_up(other, node)
+                finally:
+                    self._looking.release()
+            else:
+                other.look_at = world.monotonic() + _FRESH_SECONDS
         return other
 
     def _look_up(self, other: Other, node: int) -> None:
@@ -159,7 +164,7 @@ class Meeting:
     def peer(self, node: int) -> Peer | None:
         """Returns how a node is reached; None if it has not come, has left, or did not answer a moment ago."""
         other = self._found(node)
-        return None if other.is_silent or other.has_left else other.peer
+        return other.peer if other.is_answering else None
 
     def _asked(self, node: int, fresh: float) -> Other:
         """Returns what is known of a node, after asking it unless it has told in the last `fresh` seconds."""
@@ -222,37 +227,36 @@ class Meeting:
 
     def expects(self, node: int) -> bool:
         """Returns whether a node has never been here, and may be starting still."""
-        is_new = not self._found(node).has_come and self.peer(node) is None
-        return is_new and world.monotonic() - self._began < LATE_SECONDS
+        return self._is_new(self._found(node))
+
+    def was_expected(self, node: int) -> bool:
+        """Returns whether a node was expected when it was last looked up, and need not be once more; asks nobody."""
+        other = self._other(node)
+        return self._is_new(other) and not other.is_to_be_looked_up
+
+    def _is_new(self, other: Other) -> bool:
+        return not (other.has_come or other.is_answering) and world.monotonic() - self._began < LATE_SECONDS
 
     def known(self) -> list[Peer]:
-        """Returns the latest word of each other node that was ever there, by their ranks; asks some of them again."""
-        self._ask_some()
-        words = [(node, other.word) for node, other in sorted([*self._others.items()])]
-        return [self._updated(node, word) for node, word in words if word]
+        """Returns the latest word of each other node that was ever there, by their ranks.
 
-    def all_peers(self) -> list[Peer]:
-        """Returns the latest word of each other node that is present, as `known`."""
-        return [word for word in self.known() if self.peer(word.node)]
+        It asks those whose turn it is how far they are, for a second at most.
+        """
+        if (began := world.monotonic()) - self._reported >= _FRESH_SECONDS:
+            self._reported = began
+            for _ in range(min(_MOST_LOOKS, self.num_nodes)):
+                node = self._next = (self._next + 1) % self.num_nodes
+                if node != self.node and not (node in self._complete and self._other(node).word):
+                    self._asked(node, _FRESH_SECONDS)
+                if world.monotonic() - began > _FRESH_SECONDS:
+                    break
+        return [self._updated(other.word) for _, other in sorted([*self._others.items()]) if other.word]
 
-    def _updated(self, node: int, word: Peer) -> Peer:
+    def _updated(self, word: Peer) -> Peer:
         """Returns a node's word, with all that it keeps if others know that it has it."""
-        return replace(word, is_complete=True, staged_bytes=word.total_bytes) if node in self._complete else word
+        return replace(word, is_complete=True, staged_bytes=word.total_bytes) if word.node in self._complete else word
 
-    def _ask_some(self) -> None:
-        """Asks the nodes that are next how far they are, for a second at most."""
-        began = world.monotonic()
-        if began - self._reported < _FRESH_SECONDS:
-            return
-        self._reported = began
-        for _ in range(min(_MOST_LOOKS, self.num_nodes)):
-            node = self._next = (self._next + 1) % self.num_nodes
-            if node != self.node and not (node in self._complete and self._other(node).word):
-                self._asked(node, _FRESH_SECONDS)
-            if world.monotonic() - began > _FRESH_SECONDS:
-                return
-
-    def awaits_any(self, is_stuck: Callable[[Peer], bool]) -> bool:
+    def awaits_any(self) -> bool:
         """Returns whether another node is present, or expected, that is neither complete nor stuck.
 
         It asks for a moment at most, since each node that does not answer takes seconds.
@@ -261,7 +265,7 @@ class Meeting:
         for node in [*self._awaited]:
             if node in self._complete or not self._awaits(node):
                 self._awaited.pop(node, None)
-            elif not ((word := self._other(node).word) and is_stuck(word)):
+            elif not ((word := self._other(node).word) and word.is_stuck):
                 return True
             if world.monotonic() - began > _FRESH_SECONDS:
                 return True
@@ -290,6 +294,6 @@ class Meeting:
         """Yields the last word of each node that came, and then fell silent or left before its copy was complete."""
         for node, other in sorted([*self._others.items()]):
             word, is_told = other.word or other.peer, bool(other.refusals and not self.is_joined_by_others)
-            is_here = word is None or self.peer(node) is not None or self._updated(node, word).is_complete
+            is_here = word is None or self.peer(node) is not None or self._updated(word).is_complete
             if word and other.has_come and not (is_here or is_told):  # its launcher has told why
                 yield word

@@ -22,7 +22,7 @@ import signal
 import sys
 import time
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -35,7 +35,6 @@ from dlio.errors import EXIT_INTERRUPTED, StorageError
 from dlio.io import world
 from dlio.locking.owner import Owner, node_id
 from dlio.stage.meeting.peer import Peer
-from dlio.stage.meeting.place import Introduced
 from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener, listening_at
 
 if TYPE_CHECKING:
@@ -48,6 +47,39 @@ _END = "end"
 
 _log = logging.getLogger(__name__)
 _leaving: list[int] = []  # the exit code, once this process is to end without MPI_Finalize
+
+
+class Introduced:
+    """The nodes that know each other from the start, as those that MPI has introduced do; used as a `MeetingFolder`.
+
+    Args:
+        token: the job's.
+        peers: all nodes, by rank.
+        listener: this node's.
+    """
+
+    is_joined_by_others = False
+
+    def __init__(self, token: bytes, peers: Sequence[Peer], listener: TcpListener) -> None:
+        self.token, self._peers, self._listener, self._is_heard = token, peers, listener, False
+
+    def listener(self, content: str) -> TcpListener:
+        """Returns where this node listens."""
+        self._is_heard = True
+        return self._listener
+
+    def tell(self, peer: Peer) -> bool:
+        """Does nothing: all know how this node is reached."""
+        return True
+
+    def find(self, node: int) -> Peer:
+        """Returns how a node is reached."""
+        return self._peers[node]
+
+    def leave(self, last: Peer | None) -> None:
+        """Has the others find nobody at this node's address."""
+        if not self._is_heard:
+            self._listener.listening.close()
 
 
 class Processes:
@@ -95,11 +127,6 @@ class Processes:
             raise StorageError(
                 f"some of the {self.size} processes that MPI started were lost: {error}. Stage again to continue"
             ) from error
-
-    def agreed(self) -> None:
-        """Notes that nothing is left to agree on; raises as `end`."""
-        if self.ends_early:
-            self.end()
 
     def end(self) -> None:
         """Ends MPI once all processes have come so far; one that is lost is not waited for.
@@ -180,8 +207,8 @@ def ending_early(topology: Topology) -> Iterator[None]:
 
 def agreed() -> None:
     """Notes that nothing is left to agree on, if the processes have agreed by MPI at all; raises as `Processes.end`."""
-    if _processes.cache_info().currsize:
-        _processes().agreed()
+    if _processes.cache_info().currsize and _processes().ends_early:
+        _processes().end()
 
 
 def leave(exit_code: int) -> None:
@@ -209,7 +236,7 @@ def introduced(everyone: Processes, topology: Topology, content: str) -> tuple[T
     own = Peer(0, listening.getsockname()[:2], Owner.current(), False, 0, 0)
     try:
         found = everyone.gather(f"meet {content}", [node_id(), own.to_json(), os.urandom(TOKEN_BYTES).hex()])
-        everyone.agreed()
+        agreed()
         machines = [each[0] if each else "" for each in found]
         found_out = topology.numbered(machines)
     except BaseException:

@@ -30,7 +30,7 @@ class Other:
         distrusted_until: it has sent wrong bytes.
         is_withdrawn: its place does not know it any more.
         has_returned: another process of it was there before, so that only its own word says whether it is complete.
-        looked, look_at: when its place was last looked up, and when it may be next.
+        looked, look_at: when its place was last looked up, 0 if never, and when it may be next.
         connections: to it.
         asking: held while it is asked how far it is.
     """
@@ -46,7 +46,7 @@ class Other:
     distrusted_until: float = 0.0
     is_withdrawn: bool = False
     has_returned: bool = False
-    looked: float = _NEVER
+    looked: float = 0.0
     look_at: float = 0.0
     connections: ConnectionPool = field(default_factory=partial(ConnectionPool, STREAMS))
     asking: world.Lock = field(default_factory=world.lock)
@@ -62,6 +62,16 @@ class Other:
         return self.peer is not None and self.peer.has_left
 
     @property
+    def is_answering(self) -> bool:
+        """Whether it can be asked, or will be in a moment."""
+        return self.peer is not None and not self.is_silent and not self.has_left
+
+    @property
+    def is_to_be_looked_up(self) -> bool:
+        """Whether its place may say by now how it is reached."""
+        return not self.is_reached and world.monotonic() >= self.look_at
+
+    @property
     def is_reached(self) -> bool:
         """Whether it can be asked, as far as anybody knows."""
         return self.peer is not None and not self.failures and not self.has_left
@@ -72,13 +82,13 @@ class Other:
         self.failures, self.refusals, self.silent_until = 0, 0, 0.0
 
     def fails(self, error: Exception) -> None:
-        """Notes that it could not be reached: it is left alone for a while, which is longer each time."""
+        """Notes that it could not be reached: it is left alone for a while, longer each time, unless it has moved."""
         is_refused = isinstance(error, (ConnectionRefusedError, RefusedError))
         self.refusals = self.refusals + 1 if is_refused else 0
         self.has_come = self.has_come or is_refused
         pause = min(_AVOID_SECONDS * 2.0**self.failures, _LONGEST_SECONDS)
         self.silent_until = world.monotonic() + (_AGAIN_SECONDS if self.refusals == 1 else pause)
-        self.failures += 1
+        self.failures, self.look_at = self.failures + 1, 0.0
 
     def moves(self, peer: Peer, *, is_word: bool, since: float) -> bool:
         """Notes what its place says; returns whether that is another process than before, which has not failed.

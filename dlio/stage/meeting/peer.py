@@ -14,7 +14,10 @@ from typing import Any
 from dlio.io import world
 from dlio.locking.owner import Owner
 
-_UNSHOWN = ("address", "owner", "had_bytes", "has_left")
+_UNSHOWN = ("address", "owner", "had_bytes", "has_left", "idle_seconds")
+JOIN_SECONDS = 5.0  # after which a node that has not come is taken for lost, until it comes
+LATE_SECONDS = 60.0  # so long its part is left to it where nobody waits: a thousand nodes start in that time
+STUCK_SECONDS = 600.0  # without a block: nobody waits any longer for a node
 MOST_TEXT, _HEAD = 200, 60  # characters of what failed, and of its beginning if it is longer
 
 
@@ -33,13 +36,14 @@ class Peer:
         node: its rank.
         address: where it listens.
         owner: its process.
-        is_complete: whether it has all that it keeps.
+        is_complete: whether it has all that it keeps, and has published its copy if that is whole.
         staged_bytes: that it has.
         total_bytes: that it keeps in the end.
         bytes_per_second: since it began.
         waiting_for: what failed last; "" if nothing.
         had_bytes: that it had when it began.
         has_left: it has ended, and will not come back by itself.
+        idle_seconds: since its latest block.
     """
 
     node: int
@@ -52,6 +56,7 @@ class Peer:
     waiting_for: str = ""
     had_bytes: int = 0
     has_left: bool = False
+    idle_seconds: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Returns the record as a dictionary of plain values."""
@@ -64,12 +69,17 @@ class Peer:
             raise ValueError(f"expected the record of node {node}")
         host, port = record["address"]
         address = (str(IPv4Address(host)) if host else "", _number(port, 1 << 16))
-        numbers = ("staged_bytes", "total_bytes", "bytes_per_second", "had_bytes")
-        staged, total, rate, had = (_number(record[name]) for name in numbers)
+        numbers = ("staged_bytes", "total_bytes", "bytes_per_second", "had_bytes", "idle_seconds")
+        staged, total, rate, had, idle = (_number(record[name]) for name in numbers)
         return cls(
             node, address, Owner.from_json(record["owner"]), bool(record["is_complete"]), staged, total, rate,
-            shortened(str(record["waiting_for"])), had, bool(record["has_left"]),
+            shortened(str(record["waiting_for"])), had, bool(record["has_left"]), idle,
         )  # fmt: skip
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether it has got nothing for so long that nobody waits for it."""
+        return self.idle_seconds > STUCK_SECONDS
 
     @property
     def lacked(self) -> int:

@@ -6,56 +6,24 @@ of the host with the most. So a client that floods an agent displaces its own co
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Generic, Protocol, TypeVar
+from typing import TypeVar
 
 from dlio.io import world
 from dlio.stage.protocol import wire
 from dlio.stage.protocol.connection import RefusedError
+from dlio.stage.protocol.tcp import TcpListener
+from dlio.stage.protocol.unix import UnixListener
 
 _END_SECONDS = 1.0  # for the thread to end the connections
 _FULL_SECONDS = 0.1  # before the next try to accept, when descriptors are used up
 
-Entry = TypeVar("Entry")
-
-
-class Listener(Protocol):
-    """Where an agent listens, and how it verifies clients; for one thread."""
-
-    @property
-    def listening(self) -> world.Socket:
-        """What clients connect to."""
-
-    @property
-    def most_of_host(self) -> int:
-        """How many connections of one host may be unverified at a time."""
-
-    @property
-    def most(self) -> int:
-        """How many of all hosts."""
-
-    @property
-    def answer_bytes(self) -> int:
-        """The bytes that a client sends after the greeting."""
-
-    @property
-    def refusal(self) -> bytes:
-        """The bytes that a refused client is sent."""
-
-    def greet(self, peer: world.Socket) -> bytes:
-        """Returns what a client is sent first; raises RefusedError, or OSError if it has left."""
-
-    def verify(self, peer: world.Socket, greeting: bytes, answer: bytes) -> tuple[bytes, bytes]:
-        """Returns a client's name, and what it is sent once there is room for it; raises RefusedError, OSError."""
-
-    def close(self) -> None:
-        """Stops listening."""
-
-
-L = TypeVar("L", bound=Listener)
+Listener = TcpListener | UnixListener  #: where an agent listens, and how it verifies clients; for one thread
+L = TypeVar("L", TcpListener, UnixListener)
 
 
 def ended_by(stack: ExitStack, listener: L) -> L:
@@ -65,40 +33,15 @@ def ended_by(stack: ExitStack, listener: L) -> L:
     return listener
 
 
-class Waiting(Generic[Entry]):
-    """Entries that wait, at most so many of one host and of all, and which of them gives way to the next one."""
+def gives_way(hosts: Sequence[str], host: str, most_of_host: int, most: int) -> int | None:
+    """Returns which of the connections that wait, by their hosts, the oldest first, gives way to one more of `host`.
 
-    def __init__(self, most_of_host: int, most: int) -> None:
-        self._most_of_host, self._most = most_of_host, most
-        self._hosts: dict[str, dict[Entry, None]] = {}  # each with its oldest entry first
-        self._count = 0
-
-    def add(self, host: str, entry: Entry) -> Entry | None:
-        """Adds an entry, and returns the one that gives way to it and is removed; None if there is room."""
-        own, leaver = self._hosts.get(host, {}), None
-        if len(own) >= self._most_of_host:
-            leaver = self._oldest(host)
-        elif self._count >= self._most:
-            leaver = self._oldest(max(self._hosts, key=lambda each: len(self._hosts[each])))
-        self._hosts.setdefault(host, {})[entry] = None
-        self._count += 1
-        return leaver
-
-    def remove(self, host: str, entry: Entry) -> bool:
-        """Removes an entry; returns whether it was there."""
-        own = self._hosts.get(host, {})
-        if entry not in own:
-            return False
-        del own[entry]
-        self._count -= 1
-        if not own:
-            del self._hosts[host]
-        return True
-
-    def _oldest(self, host: str) -> Entry:
-        entry = next(iter(self._hosts[host]))
-        self.remove(host, entry)
-        return entry
+    It is None as long as there is room for `most`, and for `most_of_host` of each host.
+    """
+    counts = Counter(hosts)
+    if counts[host] >= most_of_host:
+        return hosts.index(host)
+    return hosts.index(counts.most_common(1)[0][0]) if len(hosts) >= most else None
 
 
 @dataclass(eq=False, slots=True)
@@ -108,7 +51,6 @@ class _Guest:
     peer: world.Socket
     host: str
     listener: Listener
-    waiting: Waiting[_Guest]
     deadline: float
     greeting: bytes = b""
     answer: bytearray = field(default_factory=bytearray)
@@ -135,8 +77,7 @@ class Lobby:
         self._is_closed = False
         for listener in listeners:
             listener.listening.setblocking(False)
-            waiting = Waiting[_Guest](listener.most_of_host, listener.most)
-            self._selector.register(listener.listening, (listener, waiting))
+            self._selector.register(listener.listening, listener)
         self._thread = world.start(self._run, "dlio-listen") if listeners else None
 
     def close(self) -> None:
@@ -157,8 +98,8 @@ class Lobby:
             ready = self._selector.select(seconds)
             for guest in [data for data in ready if isinstance(data, _Guest)]:  # before others may displace them
                 self._hear(guest)
-            for listener, waiting in [data for data in ready if not isinstance(data, _Guest)]:
-                self._accept(listener, waiting)
+            for listener in [data for data in ready if not isinstance(data, _Guest)]:
+                self._accept(listener)
             for guest in list(takewhile(lambda guest: guest.deadline < world.monotonic(), self._guests)):
                 self._end(guest)
         for guest in list(self._guests):
@@ -167,7 +108,7 @@ class Lobby:
             listener.listening.close()
         self._selector.close()
 
-    def _accept(self, listener: Listener, waiting: Waiting[_Guest]) -> None:
+    def _accept(self, listener: Listener) -> None:
         """Greets the next client."""
         try:
             peer, address = listener.listening.accept()
@@ -177,10 +118,12 @@ class Lobby:
             world.sleep(0 if self._is_closed else _FULL_SECONDS)
             return
         host = address[0] if address else "this node"
-        guest = _Guest(peer, host, listener, waiting, world.monotonic() + wire.CONNECT_SECONDS)
-        if oldest := waiting.add(host, guest):
-            self._complain(oldest.host, "too many unverified connections: the oldest ones are closed")
-            self._end(oldest)
+        others = [guest for guest in self._guests if guest.listener is listener]
+        oldest = gives_way([guest.host for guest in others], host, listener.most_of_host, listener.most)
+        if oldest is not None:
+            self._complain(others[oldest].host, "too many unverified connections: the oldest ones are closed")
+            self._end(others[oldest])
+        guest = _Guest(peer, host, listener, world.monotonic() + wire.CONNECT_SECONDS)
         self._guests[guest] = None
         self._selector.register(peer, guest)
         try:
@@ -224,7 +167,6 @@ class Lobby:
         """Hands a connection over, or closes it."""
         if guest in self._guests:
             del self._guests[guest]
-            guest.waiting.remove(guest.host, guest)
             self._selector.unregister(guest.peer)
 
     def _end(self, guest: _Guest) -> None:

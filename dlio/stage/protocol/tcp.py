@@ -31,7 +31,7 @@ def _proof(token: bytes, role: bytes, theirs: bytes, own: bytes, content: str, s
 
 
 class TcpListener:
-    """Where an agent listens to other nodes; a `Listener`.
+    """Where an agent listens to other nodes.
 
     The host is the address to listen on, at any port, or a socket that listens already.
     """

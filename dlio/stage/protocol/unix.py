@@ -31,7 +31,7 @@ _BACKLOG = 4096  # the kernel takes its own limit if that is less
 
 
 class UnixListener:
-    """Where an agent listens to the loaders of its node; a `Listener`.
+    """Where an agent listens to the loaders of its node.
 
     Args:
         live: the copy's folder; it exists.

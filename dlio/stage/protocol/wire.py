@@ -30,7 +30,7 @@ MAX_TEXT = 4 << 10
 MAX_STAT = 64 << 10
 MOST_DIGESTS = 4096  # of one reply
 
-_MAGIC, _VERSION = b"dlio", 2
+_MAGIC, _VERSION = b"dlio", 3
 _HEAD = struct.Struct("<4sBBHI")
 _RANGE = struct.Struct("<QQ")
 _REPLY = struct.Struct("<4sBBHQ")

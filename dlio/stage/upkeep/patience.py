@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from dlio.errors import StorageError
 
 DEADLINE_SECONDS = 60.0
+_NOTHING_SECONDS = 0.01  # no time that anything could be done in
 
 
 @dataclass(slots=True)
@@ -38,4 +39,6 @@ class Patience:
         """Returns the error of work whose time is over; no other error here has its number."""
         least = "" if self.rate == math.inf else f" at {self.rate / (1 << 20):.3g} MiB/s"
         problem = f"it took longer than {self.seconds:.3g} s{least}: run it again, or give a longer --deadline"
+        if self.seconds < _NOTHING_SECONDS:
+            problem = "it was left out, since what came before it took all of the time: give a longer --deadline"
         return StorageError(errno.ETIMEDOUT, problem)

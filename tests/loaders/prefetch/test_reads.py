@@ -149,7 +149,9 @@ class Gate:
             self.opened.wait(60)
             return list(range(num_pieces)) if rows is None else rows.tolist()
 
-        return Reads(read, list, lambda: np.array_split(np.arange(num_pieces), num_pieces), num_bytes, WaitTimes())
+        pace = WaitTimes()
+        pace.note(1.0)
+        return Reads(read, list, lambda: np.array_split(np.arange(num_pieces), num_pieces), num_bytes, pace)
 
     def work(self, reads: Reads[int, list[int]]) -> Work[list[int]]:
         item: list[int] = []
@@ -222,6 +224,25 @@ def test_nothing_is_read_ahead_from_memory() -> None:
         readers.add([reads])
         assert gate.num_begun == 0 and not readers._threads._threads
         assert reads.take() == list(range(8)) and gate.num_begun == 1
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.0])
+def test_one_row_tells_whether_threads_pay(seconds: float) -> None:
+    pace, made = WaitTimes(), list[int]()
+
+    def read(rows: Any) -> list[int]:
+        waits.note(seconds)
+        found = list(range(8)) if rows is None else rows.tolist()
+        made.extend(found)
+        return found
+
+    with ReadAhead() as readers:
+        coming = [Reads(read, list, lambda: np.split(np.arange(8), 4), 0, pace) for _ in range(2)]
+        readers.add(coming)
+        assert not readers._begun
+        assert [each.take() for each in coming] == [list(range(8))] * 2
+        assert made[0] == 0 and sorted(made) == sorted([*range(8)] * 2), "each once"
+        assert bool(readers._threads._threads) == (seconds > 0)
 
 
 @pytest.mark.parametrize("notes", [True, False])

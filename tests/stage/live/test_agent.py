@@ -9,16 +9,29 @@ from pathlib import Path
 import pytest
 
 from dlio.dataset.manifest import Manifest
+from dlio.errors import StorageError
 from dlio.stage.client.client import in_one_word, state
+from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.engine.node import Node
 from dlio.stage.meeting import meeting
 from dlio.stage.protocol.wire import Origin
-from tests.helpers.live import client_of, content, eventually, is_complete, meet_in, nodes, task, working
+from tests.helpers.live import (
+    client_of,
+    content,
+    eventually,
+    is_complete,
+    meet_in,
+    met,
+    nodes,
+    open_to_nodes,
+    task,
+    working,
+)
 from tests.helpers.staging import MiB, damaged_files
 
 
 def source_bytes(found: list[Node]) -> int:
-    return sum(node.stat()["source_bytes"] for node in found)
+    return sum(node.server.stat()["source_bytes"] for node in found)
 
 
 @pytest.mark.parametrize("strategy", ["replicate", "broadcast", "partition"])
@@ -47,7 +60,7 @@ def test_the_rate_of_a_complete_copy_is_that_of_its_staging(source: Manifest, tm
     with working(task(source.root, tmp_path)) as node:
         eventually(lambda: is_complete(node))
         rate = node.peer().bytes_per_second
-        assert 0 < rate == node.peer().bytes_per_second == node.stat()["nodes"][0]["bytes_per_second"]
+        assert 0 < rate == node.peer().bytes_per_second == node.server.stat()["nodes"][0]["bytes_per_second"]
 
 
 def test_a_part_reads_the_others_from_its_peers(
@@ -134,4 +147,26 @@ def test_a_node_that_comes_again_gets_its_part_from_the_others(
         again = tmp_path / "again"
         with working(task(source.root, again, 1, 2)) as late:
             eventually(lambda: is_complete(late))
-            assert late.stat()["source_bytes"] == 0
+            assert late.server.stat()["source_bytes"] == 0
+
+
+def test_a_node_is_complete_for_the_others_once_its_manifest_is_there(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise StorageError("the disk is full")
+
+    def told() -> list[tuple[bool, bool]]:
+        other = met(source.content_id, 1, 2)
+        found = other.known()
+        other.leave()
+        return [(peer.lacks == 0, peer.is_complete) for peer in found]
+
+    with open_to_nodes(source.root, tmp_path / "dest", monkeypatch) as node:
+        with monkeypatch.context() as patch:
+            patch.setattr(StagedFolder, "finish", refused)
+            with pytest.raises(StorageError, match="the disk is full"):
+                node.publish()
+        assert told() == [(True, False)]
+        node.publish()
+        assert told() == [(True, True)]

@@ -18,9 +18,9 @@ from dlio.stage.copies.live_folder import FILES, LiveFolder
 from dlio.stage.engine import __main__ as agent_main
 from dlio.stage.engine import background as agent
 from dlio.stage.engine import fill, relay
-from dlio.stage.engine import node as agent_node
 from dlio.stage.engine.background import AgentStopped, Background
 from dlio.stage.engine.node import Node
+from dlio.stage.meeting import peer
 from dlio.stage.protocol.wire import Origin
 from dlio.stage.transfer.source import MountedFolder
 from tests.helpers.live import background, client_of, content, eventually, is_complete, meet_in, nodes, task, working
@@ -185,7 +185,7 @@ def test_an_agent_whose_source_is_gone_ends_when_no_loader_waits(
     source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (source.root / "shard-00001.bin").rename(tmp_path / "away")
-    for module in (agent_node, agent):
+    for module in (peer, agent):
         monkeypatch.setattr(module, "STUCK_SECONDS", 2.0)
     monkeypatch.setattr(agent, "_LOOK_SECONDS", 0.25)
     given = task(source.root, tmp_path / "dest")

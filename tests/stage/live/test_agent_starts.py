@@ -34,13 +34,12 @@ from dlio.stage.copies.base_folder import open_up
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import AgentRecord, LiveFolder, end_agents
 from dlio.stage.engine import __main__ as agent_main
-from dlio.stage.engine.complete import running
 from dlio.stage.job import NO_OPTIONS
 from dlio.stage.protocol.wire import Origin
 from dlio.stage.run import run
 from dlio.stage.upkeep.clean import clean
 from tests.helpers.forked import Forked, wait_for
-from tests.helpers.live import background, eventually, is_complete, task, working
+from tests.helpers.live import eventually, filled, is_complete, task, working
 from tests.helpers.staging import MiB, assert_staged, damaged_files
 
 
@@ -173,13 +172,16 @@ def test_a_starter_waits_for_the_one_before_it_no_longer_than_said(
 def test_a_process_whose_claim_is_over_touches_nothing_of_its_successor(source: Manifest, tmp_path: Path) -> None:
     """It was stopped before it began, so long that another has begun."""
     given = task(source.root, tmp_path / "dest")
-    job, plan, folder = given.prepared()
+    folder = given.prepared()[2]
     open_up(folder.dest)
     claim = claim_file.make(folder.claims, 1)
     assert claim and claim_file.make(folder.claims, 2)
     folder.begin(str(source.root))
-    with pytest.raises(StorageError, match=r"is filled by another process, which counted this one as lost"):
-        running(job, plan, folder, claim, background(given))
+    with (
+        pytest.raises(StorageError, match="is filled by another process, which counted this one"),
+        filled(given, claim),
+    ):
+        pass
     assert LiveFolder(folder).agent() is None and not list(folder.path.glob("*.bin"))
 
 

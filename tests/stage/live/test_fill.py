@@ -13,7 +13,9 @@ from typing import cast
 
 import pytest
 
-from dlio.dataset.manifest import File
+from dlio.dataset.manifest import File, Manifest
+from dlio.dataset.schema import Schema
+from dlio.dataset.shard import Shard
 from dlio.io import files, world
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import FILES, LiveFolder
@@ -22,8 +24,12 @@ from dlio.stage.engine.failures import Work
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.store import Store
+from dlio.stage.meeting.folder import MeetingFolder
+from dlio.stage.meeting.meeting import Meeting
+from dlio.stage.planning.plan import Plan
 from dlio.stage.protocol.wire import Origin
-from tests.helpers.live import eventually, store_of
+from dlio.stage.transfer.source import StagingSource
+from tests.helpers.live import Anywhere, eventually, store_of
 from tests.helpers.staging import MiB
 from tests.helpers.worlds import InWorld, in_world
 
@@ -37,11 +43,15 @@ def _live(folder: Path) -> LiveFolder:
     return LiveFolder(StagedFolder(folder, "0" * 32))
 
 
-def _store(folder: Path, listed: list[File], report: Callable[[int], None] | None = None) -> Store:
+def _made(folder: Path) -> LiveFolder:
     live = _live(folder)
     live.staged.path.mkdir(parents=True)
     live.make()
-    return store_of(live, listed, **({"report": report} if report else {}))
+    return live
+
+
+def _store(folder: Path, listed: list[File], report: Callable[[int], None] | None = None) -> Store:
+    return store_of(_made(folder), listed, **({"report": report} if report else {}))
 
 
 def test_one_thread_looks_for_work_and_another_goes_on_when_it_has_found_some(in_world: InWorld) -> None:
@@ -83,6 +93,8 @@ def test_files_left_for_later_are_not_begun_until_then(tmp_path: Path) -> None:
         def is_expected(self, number: int) -> bool:
             return number in later
 
+        was_expected = is_expected
+
         def judge(self, number: int, is_right: bool) -> None:
             assert is_right
 
@@ -103,6 +115,50 @@ def test_files_left_for_later_are_not_begun_until_then(tmp_path: Path) -> None:
     later.clear()
     eventually(lambda: store.is_complete)
     assert fill.stop()
+
+
+class _HangingPlace:
+    """A meeting folder in a home directory that hangs, once the other node was looked up."""
+
+    token, is_joined_by_others = bytes(32), True
+
+    def __init__(self) -> None:
+        self.looks, self.hangs, self.answers = 0, threading.Event(), threading.Event()
+
+    def find(self, node: int) -> None:
+        self.looks += 1
+        if self.looks > 1:
+            self.hangs.set()
+            self.answers.wait(60)
+
+
+def test_a_meeting_folder_that_hangs_holds_up_no_file_of_this_node(tmp_path: Path) -> None:
+    place, content = _HangingPlace(), b"content"
+    listed = [File(f"{number}.bin", len(content), files.digest_bytes(content)) for number in range(8)]
+    shards = tuple(Shard(str(number), 1, (file,)) for number, file in enumerate(listed))
+    plan = Plan(Manifest("tfrecord", Schema.of({"image": "bytes"}, (), 0), shards), 0, 2)
+    own = {number for number in range(8) if plan.owner(number) == 0}
+
+    class Source:
+        name_of = Anywhere.name_of
+
+        def read_range(self, file: File, offset: int, target: memoryview) -> None:
+            assert place.hangs.wait(60)
+            target[:] = content
+
+    meeting = Meeting(cast(MeetingFolder, place), 0, 2, "0" * 32)
+    assert meeting.expects(1)
+    fetching = Fetching(cast(StagingSource, Source()), plan, meeting)
+    store = Store(_made(tmp_path), plan, range(8), Anywhere())
+    fill = Fill(store, fetching.fetch, fetching)
+    fill.follow(plan.order())
+    fill.start()
+    try:
+        eventually(lambda: all(map(store.is_finished, own)), 10)
+        assert place.looks == 2
+    finally:
+        place.answers.set()
+        assert fill.stop()
 
 
 def test_what_another_node_asks_ahead_is_not_held_up_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

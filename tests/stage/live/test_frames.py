@@ -39,7 +39,7 @@ def test_what_is_sent_is_received(pair: Pair) -> None:
 
 
 def test_a_request_with_too_many_ranges_is_refused(pair: Pair) -> None:
-    pair[0].sendall(struct.pack("<4sBBHI", b"dlio", 2, Op.READ, wire.MAX_RANGES + 1, 0))
+    pair[0].sendall(struct.pack("<4sBBHI", b"dlio", 3, Op.READ, wire.MAX_RANGES + 1, 0))
     with pytest.raises(WireError, match="at most 4096 ranges"):
         wire.receive_request(pair[1])
 
@@ -55,7 +55,7 @@ def test_a_long_error_is_cut(pair: Pair) -> None:
     assert wire.receive_reply(pair[1], 0).length == wire.MAX_TEXT
 
 
-@pytest.mark.parametrize("magic, version", [(b"http", 2), (b"dlio", 99)])
+@pytest.mark.parametrize("magic, version", [(b"http", 3), (b"dlio", 99)])
 def test_frames_of_another_protocol_or_version_are_refused(pair: Pair, magic: bytes, version: int) -> None:
     pair[0].sendall(struct.pack("<4sBBHI", magic, version, Op.STAT, 0, 0))
     with pytest.raises(WireError, match="another protocol or version"):

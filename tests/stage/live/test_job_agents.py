@@ -96,6 +96,7 @@ def test_rank_0_sees_how_far_staging_is(
             eventually(lambda: " of 50.3 MB, " in caplog.text)
         gate[0].set()
         eventually(lambda: is_complete(node))
+        node.publish()
         assert found.progress() == ""
     assert "; read 1.0 kB here, 0 B at other nodes, 2.0 kB at the source; waited 0 of 0 s" in caplog.text
 
@@ -114,7 +115,8 @@ def test_what_a_hundred_nodes_complain_of_is_cut_between_nodes(
     owner, text = Owner.current(), "\x01" * MOST_TEXT
     lost = [Peer(rank, ("127.0.0.1", 9), owner, False, 0, 1, waiting_for=text) for rank in range(1, 100)]
     with open_to_nodes(source.root, tmp_path / "dest", monkeypatch) as node, closing(client_of(node)) as client:
-        monkeypatch.setattr(node.meeting, "all_peers", lambda: lost)
+        monkeypatch.setattr(node.meeting, "known", lambda: lost)
+        monkeypatch.setattr(node.meeting, "peer", lambda rank: lost[rank - 1])
         shown = client.stat()["nodes"]
     assert [each["node"] for each in shown] == list(range(len(shown))) and 30 < len(shown) < 100
     assert shown[-1]["waiting_for"] == text

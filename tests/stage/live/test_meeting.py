@@ -283,9 +283,9 @@ def test_nodes_pass_on_which_of_them_are_complete(tmp_path: Path, monkeypatch: p
     meet_in(tmp_path, monkeypatch)
     meeting, own = met(CONTENT, 0, 5), Peer(0, ("127.0.0.1", 9), Owner.current(), False, 0, 0)
     assert meeting.asked_by(1, [(1, 2), (3, 4)], own)["complete"] == ((1, 2), (3, 4))
-    assert meeting.awaits_any(lambda peer: False)
+    assert meeting.awaits_any()
     assert meeting.asked_by(3, [(-9, 3), (2, 1 << 63)], own)["complete"] == ((1, 5),)
-    assert not meeting.awaits_any(lambda peer: False)
+    assert not meeting.awaits_any()
     assert meeting.absent() == []
 
 
@@ -297,11 +297,11 @@ def test_a_node_that_starts_again_with_nothing_is_not_complete(tmp_path: Path, m
     other.tell(before)
     assert meeting.peer(1) == before
     assert meeting.asked_by(1, [(1, 3)], own)["complete"] == ((1, 3),)
-    assert not meeting.awaits_any(lambda peer: False)
+    assert not meeting.awaits_any()
     other.tell(replace(before, address=("127.0.0.1", 10)))
     meeting.failed(1, TimeoutError())
     assert meeting.asked_by(2, [(0, 3)], own)["complete"] == ((2, 3),)
-    assert meeting.awaits_any(lambda peer: False)
+    assert meeting.awaits_any()
 
 
 def test_nodes_that_are_lost_together_are_awaited_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,6 +322,55 @@ def test_nodes_that_are_lost_together_are_awaited_together(tmp_path: Path, monke
         meeting.heard(node)  # half of them a moment before
     now[0] += 5
     began = now[0]
-    while meeting.awaits_any(lambda peer: False):
+    while meeting.awaits_any():
         now[0] += 0.1
         assert now[0] - began < 2 * num_nodes + 2 * liveness.LOST_SECONDS
+
+
+def test_nodes_that_got_stuck_together_are_not_awaited_one_after_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each says for how long it has got nothing, so nobody has to watch it for ten minutes first."""
+    meet_in(tmp_path, monkeypatch)
+    stuck = Peer(1, ("127.0.0.1", 9), Owner.current(), False, 3, 9, idle_seconds=601)
+    for node in range(1, 6):
+        met(CONTENT, node, 6).tell(replace(stuck, node=node))
+    assert not met(CONTENT, 0, 6).awaits_any()
+    met(CONTENT, 5, 6).tell(replace(stuck, node=5, idle_seconds=599))
+    assert met(CONTENT, 0, 6).awaits_any()
+
+
+def test_a_last_word_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    meet_in(tmp_path, monkeypatch)
+    first, second = (MeetingFolder(meeting_folder(CONTENT), node, 3, all_come=False) for node in range(2))
+    own, heard_out = Peer(1, ("", 0), Owner.current(), True, 9, 9), set[int]()
+    second.tell(own)
+    (meeting_folder(CONTENT) / "left-1of4.json").write_text("of another job")
+    (meeting_folder(CONTENT) / "left-3of3.json").write_text("of no node")
+    assert list(first.last_words(heard_out)) == []
+    second.leave(own)
+    assert list(first.last_words(heard_out)) == [replace(own, has_left=True)]
+    assert list(first.last_words(heard_out)) == [] and heard_out == {1}
+    again = MeetingFolder(meeting_folder(CONTENT), 1, 3, all_come=False)
+    again.tell(own)
+    assert list(first.last_words(heard_out)) == [] and heard_out == set()
+    again.leave(own)
+    assert [peer.node for peer in first.last_words(heard_out)] == [1]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
+def test_the_last_node_removes_the_meeting_and_few_list_it(
+    order: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meet_in(tmp_path, monkeypatch)
+    listed, names = list[int](), world.names
+    monkeypatch.setattr(world, "names", lambda folder: listed.append(folder) or names(folder))
+    meetings = [met(CONTENT, node, 3) for node in range(3)]
+    for node, each in enumerate(meetings):
+        each.tell(Peer(node, ("127.0.0.1", 9), Owner.current(), False, 0, 0))
+    listed.clear()
+    for node in order:
+        assert meeting_folder(CONTENT).exists()
+        meetings[node].leave()
+    assert not meeting_folder(CONTENT).exists()
+    assert len(listed) == 4 - order.index(0), "those after node 0, and for the removal"

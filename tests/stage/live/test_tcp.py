@@ -21,7 +21,7 @@ from dlio.io import world
 from dlio.stage.engine.node import Node
 from dlio.stage.protocol import tcp, wire
 from dlio.stage.protocol.connection import Connection, RefusedError, exchange
-from dlio.stage.protocol.lobby import Waiting
+from dlio.stage.protocol.lobby import gives_way
 from dlio.stage.protocol.tcp import TcpListener
 from dlio.stage.protocol.wire import Op, Request, Status, WireError
 from tests.helpers.live import NAME, WAIT_SECONDS, connected, eventually, let_in, open_to_nodes, token_of
@@ -202,25 +202,17 @@ def test_a_verified_connection_is_never_displaced(patient: None, node: Node) -> 
 @given(st.lists(st.sampled_from("abcdefg"), max_size=60), st.integers(1, 4), st.integers(4, 9))
 @example(list("aabbbcaddb"), 3, 5)  # a host has all that it may have, and all hosts have
 def test_only_a_host_with_the_most_connections_loses_its_oldest(hosts: list[str], most_of_host: int, most: int) -> None:
-    waiting, held = Waiting[tuple[str, int]](most_of_host, most), list[tuple[str, int]]()
-    for number, host in enumerate(hosts):
-        counts = Counter(each for each, _ in held)
+    held = list[str]()
+    for host in hosts:
+        counts = Counter(held)
         is_full = counts[host] == most_of_host or len(held) == most
-        leaver = waiting.add(host, (host, number))
+        leaver = gives_way(held, host, most_of_host, most)
         assert (leaver is not None) == is_full, "nobody gives way while there is room"
-        if leaver:
-            assert leaver == next(entry for entry in held if entry[0] == leaver[0]), "the oldest of its host"
-            assert leaver[0] == host or counts[leaver[0]] == max(counts.values())
-            held.remove(leaver)
-        held.append((host, number))
-
-
-@given(st.lists(st.sampled_from("ab"), max_size=10))
-def test_who_leaves_makes_room(hosts: list[str]) -> None:
-    waiting = Waiting[int](2, 3)
-    for number, host in enumerate(hosts):
-        assert waiting.add(host, number) is None
-        assert waiting.remove(host, number) and not waiting.remove(host, number)
+        if leaver is not None:
+            assert held[leaver] not in held[:leaver], "the oldest of its host"
+            assert held[leaver] == host or counts[held[leaver]] == max(counts.values())
+            del held[leaver]
+        held.append(host)
 
 
 def test_a_client_tries_again_while_it_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dlio.cluster import liveness
 from dlio.dataset.manifest import Manifest
-from dlio.stage.meeting.meeting import LATE_SECONDS
+from dlio.stage.meeting.peer import LATE_SECONDS
 from tools.chaos import oracle
 from tools.chaos.linux import MPIEXEC
 from tools.chaos.patience import until

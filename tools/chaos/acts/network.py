@@ -7,7 +7,7 @@ import time
 
 from dlio.cluster import liveness
 from dlio.dataset.manifest import Manifest
-from dlio.stage.meeting.meeting import LATE_SECONDS
+from dlio.stage.meeting.peer import LATE_SECONDS
 from tools.chaos import oracle
 from tools.chaos.network import Network
 from tools.chaos.patience import until
