@@ -1,6 +1,6 @@
 """Measures the first epochs of dlio, LitData and MosaicML Streaming on one throttled source that several nodes share.
 
-    python benchmarks/live_peers.py --data /tmp/bench --peers peers/bin/python --bandwidth 25
+    python benchmarks/live_peers.py --data /tmp/bench --peers peers/bin/python
 
 `benchmarks/loaders/__main__.py` tells how to make the peers' environment. All read the same images from a mount as
 live.py has it, in shards of 8 MiB, shuffled, by two threads or worker processes a node, each node into a folder of its
@@ -99,10 +99,10 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="a folder for shards, mounts and copies")
     parser.add_argument("--peers", default=sys.executable, help="the Python of the peers' environment")
     parser.add_argument("--mebibytes", type=int, default=256, help="the size of the data set")
-    parser.add_argument("--nodes", default="1,2")
-    parser.add_argument("--bandwidth", type=float, default=25.0, help="of the source, MB/s over all nodes")
+    parser.add_argument("--nodes", default="1,2,4")
+    parser.add_argument("--bandwidth", type=float, default=50.0, help="of the source, MB/s over all nodes")
     parser.add_argument("--latency-ms", type=float, default=1.0)
-    parser.add_argument("--step-ms", type=float, default=100.0, help="the trainer's time for a batch")
+    parser.add_argument("--step-ms", type=float, default=50.0, help="the trainer's time for a batch")
     parser.add_argument("--way", help=argparse.SUPPRESS)
     parser.add_argument("--prepare", help=argparse.SUPPRESS)
     parser.add_argument("--rank-of", help=argparse.SUPPRESS)
@@ -129,6 +129,9 @@ def measure(options: argparse.Namespace, images: Path) -> None:
     for way, words in peers.items():
         if not folders[way].exists():
             subprocess.run([*words, "--prepare", folders[way]], check=True, stdout=subprocess.DEVNULL)
+    size, rate = manifest.num_bytes / 1e6, options.bandwidth
+    print(f"### {size:,.0f} MB, {rate:g} MB/s for all nodes: the source alone takes {size / rate:.2f} s\n")
+    print("| nodes | tool | first batch, s | epoch 1, s | epoch 2, s | read / set |\n|---|---|---|---|---|---|")
     own = [sys.executable, live.SCRIPT, "--data", options.data, "--step-ms", str(options.step_ms)]
     for num_nodes in map(int, options.nodes.split(",")):
         for way, words in {"dlio": own, **peers}.items():
@@ -136,11 +139,9 @@ def measure(options: argparse.Namespace, images: Path) -> None:
             with live.throttled(folders[way], work, options.bandwidth, options.latency_ms) as (source, counts):
                 job = live.run_job(source, counts, work / "job", num_nodes, words)
             opened = max(rank["open"] + rank["first"][0] for rank in job.ranks)
-            print(
-                f"{num_nodes} nodes, {way}: first batch after {opened:.2f} s, epochs {job.slowest('epoch', 0):.2f} s, "
-                f"{job.slowest('epoch', 1):.2f} s; source read {job.source_bytes / manifest.num_bytes:.3f} x the set",
-                flush=True,
-            )
+            epochs = " | ".join(f"{job.slowest('epoch', number):.2f}" for number in range(EPOCHS))
+            read = job.source_bytes / manifest.num_bytes
+            print(f"| {num_nodes} | {way} | {opened:.2f} | {epochs} | {read:.3f} |", flush=True)
 
 
 if __name__ == "__main__":

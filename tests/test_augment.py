@@ -8,7 +8,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image, ImageEnhance, ImageOps
 
 from dlio import native
@@ -29,8 +28,10 @@ from dlio.images.boxes import move_boxes
 from dlio.images.composed import moves_of
 from dlio.images.operations import carry_out, joined, step_of
 from tests.helpers.images import encoded
+from tests.helpers.lazy import Lazy
 from tests.helpers.transforms import keys
 
+torch = Lazy("torch")
 SIZES = [(1, 1), (2, 3), (3, 3), (1, 7), (5, 1), (17, 21), (33, 32), (24, 24)]
 WIDE = {
     "ShearX": 0.99, "ShearY": 0.99, "TranslateX": 32, "TranslateY": 32, "Rotate": 135,

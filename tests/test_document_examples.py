@@ -56,7 +56,6 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(page: str, folder: Path, prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     if page != "start":
         shutil.copytree(prepared, folder, dirs_exist_ok=True)
     documents.run(documents.blocks(ROOT / "docs" / f"{page}.md"), folder)

@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -70,13 +71,15 @@ MAY_IMPORT = {
 MAX_MODULES = 16
 
 
+@cache
 def modules() -> dict[str, Path]:
     """Returns the file of each module of dlio, by its dotted name without `dlio.`."""
     names = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in sorted(ROOT.rglob("*.py"))}
     return {name.removesuffix(".__init__"): path for path, name in names.items()}
 
 
-def imported_by(path: Path, known: dict[str, Path]) -> set[str]:
+@cache
+def imported_by(path: Path) -> frozenset[str]:
     """Returns the modules of dlio that a file imports, wherever in it, except for what only type checkers see."""
     found = set()
     tree = ast.parse(path.read_text())
@@ -90,8 +93,8 @@ def imported_by(path: Path, known: dict[str, Path]) -> set[str]:
         else:
             continue
         for name in [name.removeprefix("dlio.") for name in names if name.startswith("dlio.")]:
-            found.add(name if name in known else name.rpartition(".")[0] or "__init__")
-    return found
+            found.add(name if name in modules() else name.rpartition(".")[0] or "__init__")
+    return frozenset(found)
 
 
 def test_every_room_has_its_row():
@@ -100,17 +103,15 @@ def test_every_room_has_its_row():
 
 @pytest.mark.parametrize("room", MAY_IMPORT)
 def test_imports_follow_the_architecture(room):
-    known = modules()
-    for name, path in known.items():
+    for name, path in modules().items():
         if name.partition(".")[0] == room:
             allowed = MAY_IMPORT[room] | {room}
-            wrong = {of for of in imported_by(path, known) if not {of, of.partition(".")[0]} & allowed}
+            wrong = {of for of in imported_by(path) if not {of, of.partition(".")[0]} & allowed}
             assert not wrong, f"{path.relative_to(ROOT)} imports {sorted(wrong)}"
 
 
 def test_no_module_imports_itself_through_others():
-    known = modules()
-    left = {name: imported_by(path, known) - {name} for name, path in known.items()}
+    left = {name: imported_by(path) - {name} for name, path in modules().items()}
     while lowest := [name for name, imports in left.items() if not imports & left.keys()]:
         for name in lowest:
             del left[name]
@@ -118,11 +119,10 @@ def test_no_module_imports_itself_through_others():
 
 
 def test_no_two_folders_of_staging_import_each_other():
-    known = modules()
     folders: dict[str, set[str]] = {}
-    for name, path in known.items():
+    for name, path in modules().items():
         if name.startswith("stage.") and name.count(".") == 2:
-            of = {other.split(".")[1] for other in imported_by(path, known) if other.startswith("stage.")}
+            of = {other.split(".")[1] for other in imported_by(path) if other.startswith("stage.")}
             folders.setdefault(name.split(".")[1], set()).update(of)
     left = {folder: imports - {folder} for folder, imports in folders.items()}
     while lowest := [folder for folder, imports in left.items() if not imports & left.keys()]:

@@ -45,6 +45,8 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
         LauncherError: no scheduler answers at the address within 30 s, or it has no workers.
         MissingPackageError: distributed is not installed.
     """
+    if address is not None:
+        refuse_workers("dask", workers, f"the cluster at {address}")
     try:
         import distributed
     except ImportError as error:
@@ -55,7 +57,6 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
             client = stack.enter_context(distributed.Client(cluster, set_as_default=False))
             client.run(_leave_interrupts_to_the_caller)
         else:
-            refuse_workers("dask", workers, f"the cluster at {address}")
             client = stack.enter_context(_connect(address))
         executor = _DaskExecutor(client)
         stack.callback(executor.shutdown)

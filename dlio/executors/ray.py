@@ -46,14 +46,16 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
     """
     if address is None:
         _set_token()
+    else:
+        refuse_workers("ray", workers, f"the cluster at {address}")
     try:
         import ray
     except ImportError as error:
         raise missing_package("ray", "ray", "the engine ray") from error
     connected = ray.is_initialized()
-    if connected or address is not None:
-        refuse_workers("ray", workers, f"the cluster at {address}" if address else "the cluster in use")
-    if not connected:
+    if connected:
+        refuse_workers("ray", workers, "the cluster in use")
+    else:
         _connect(address) if address else _start(num_workers(workers))
     try:
         executor = _RayExecutor(ray.remote(max_retries=0)(_call))

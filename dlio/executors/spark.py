@@ -70,13 +70,15 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
         LauncherError: there is no Java, no cluster at the address, or it has no core free within 30 s.
         MissingPackageError: pyspark is not installed.
     """
+    if address is not None:
+        refuse_workers("spark", workers, f"the cluster at {address}")
     try:
         from pyspark import SparkContext
     except ImportError as error:
         raise missing_package("pyspark", "spark", "the engine spark") from error
     in_use: SparkContext | None = SparkContext._active_spark_context
-    if in_use is not None or address is not None:
-        refuse_workers("spark", workers, f"the cluster at {address}" if address else "the session in use")
+    if in_use is not None:
+        refuse_workers("spark", workers, "the session in use")
     context: Any = in_use or _start(address or f"local[{num_workers(workers)}]")
     executor = _SparkExecutor(context)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +21,7 @@ def pixels(number: int, width: int = 24, height: int = 16, channels: int = 3) ->
     return np.stack(planes, axis=2).astype("uint8")
 
 
+@lru_cache(4096)  # many tests make the same ones
 def image(number: int, kind: str = "PNG", mode: Mode = "RGB", width: int = 24, height: int = 16) -> bytes:
     """Returns image `number` encoded by Pillow as `kind`: PNG, JPEG, WEBP, BMP, TIFF or PPM."""
     if mode == "I;16":

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 from collections.abc import Callable
 from multiprocessing import get_context
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import dlio
@@ -18,7 +18,7 @@ from dlio.dataset.manifest import NAME, File, Manifest, Shard
 from dlio.dataset.schema import Schema
 from dlio.dataset.shard import files_of
 from dlio.errors import DigestError, StorageError, UsageError
-from dlio.io.files import digest_file
+from dlio.io.files import digest_bytes, digest_file
 from dlio.testing.folders import content
 
 Stage = Callable[[], tuple[Manifest, int]]
@@ -26,15 +26,19 @@ Stage = Callable[[], tuple[Manifest, int]]
 SIZES = [0, 1, (5 << 20) + 3, 4 << 20, (2 << 20) - 1, 7]  # of the shards' files, in bytes
 
 
-def write_dataset(root: Path, sizes: list[int]) -> Manifest:
+def write_dataset(
+    root: Path, sizes: list[int], *, stem: str = "shard", seed: int = 0, digest: str = "xxh3-128"
+) -> Manifest:
     """Returns the saved manifest of shards of random bytes, one file of each size."""
-    root.mkdir(parents=True)
-    contents = random.Random(0)
-    shards = []
+    root.mkdir(parents=True, exist_ok=True)
+    chance, shards = np.random.default_rng(seed), list[Shard]()
     for number, size in enumerate(sizes):
-        path = root / f"shard-{number:05d}.bin"
-        path.write_bytes(contents.randbytes(size))
-        shards.append(Shard(path.stem, min(1, size), (File(path.name, size, digest_file(path)),)))
+        path = root / f"{stem}-{number:05d}.bin"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        words = chance.integers(0, 1 << 64, -(-size // 8), dtype=np.uint64)  # ten times as fast as random.randbytes
+        path.write_bytes(data := words.tobytes()[:size])
+        file = File(str(path.relative_to(root)), size, digest_bytes(data, digest))
+        shards.append(Shard(path.stem, min(1, size), (file,)))
     manifest = Manifest("tfrecord", Schema.of({"image": "bytes"}), tuple(shards), {}, root)
     manifest.save(root)
     return manifest

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import json
 import math
 import os
@@ -15,7 +14,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
@@ -29,15 +27,6 @@ def commands(script: str) -> list[str]:
     text = ast.get_docstring(ast.parse((EXAMPLES / script).read_text())) or ""
     block = text.split("\n\n")[1].replace("\\\n", " ")
     return [line.strip() for line in block.splitlines()]
-
-
-def load(script: str) -> ModuleType:
-    """Returns a script as a module."""
-    spec = importlib.util.spec_from_file_location(f"examples_{Path(script).stem}", EXAMPLES / script)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def prepare(script: str, folder: Path) -> str:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
-import torch
 from hypothesis import given
 
 from dlio.pack.sources.chestxray14 import FINDINGS
@@ -15,7 +14,9 @@ from tests.examples import shell
 from tests.examples.observe import NUM_TEST, NUM_TRAIN
 from tests.helpers.lazy import Lazy
 
+torch = Lazy("torch")
 scipy_stats = Lazy("scipy.stats")
+script = Lazy("tools.examples.chestxray14")
 
 SCRIPT = "chestxray14.py"
 BATCH_SIZE, EPOCHS = 4, 3
@@ -53,18 +54,15 @@ def _check_steps(train: list[list[int]], test: list[list[int]]) -> None:
 
 def test_the_network_is_densenet121() -> None:
     """It has as many parameters as torchvision's."""
-    network = shell.load(SCRIPT).densenet(1000, 32, [6, 12, 24, 16])
+    network = script.densenet(1000, 32, [6, 12, 24, 16])
     assert sum(parameter.numel() for parameter in network.parameters()) == 7_978_856
-
-
-area_under_roc = shell.load(SCRIPT).area_under_roc
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=2, max_size=40))
 def test_the_area_is_scipys_u_over_the_number_of_pairs(drawn: list[tuple[int, bool]]) -> None:
     logits, truth = [score / 2 for score, _ in drawn], [found for _, found in drawn]
     columns = torch.tensor([logits, logits[::-1]]).T, torch.tensor([truth, truth[::-1]]).T.float()
-    areas = area_under_roc(*columns)
+    areas = script.area_under_roc(*columns)
     having = [score for score, found in zip(logits, truth, strict=True) if found]
     lacking = [score for score, found in zip(logits, truth, strict=True) if not found]
     if not having or not lacking:

@@ -5,30 +5,36 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image
 
 from dlio.cli import main
 from tests.helpers.images import encoded
-from tools.examples import coco_detection
+from tests.helpers.lazy import Lazy
+
+torch = Lazy("torch")
+coco_detection = Lazy("tools.examples.coco_detection")
 
 
-class Centre(torch.nn.Module):
-    """Learns where the middle of the first box is; takes and returns what torchvision's detectors do."""
+def centre() -> Any:
+    """Returns what learns where the middle of the first box is; takes and returns what torchvision's detectors do."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.last = torch.nn.Linear(3 * 16 * 16, 2)
+    class Centre(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.last = torch.nn.Linear(3 * 16 * 16, 2)
 
-    def forward(self, images, targets):
-        seen = torch.nn.functional.adaptive_avg_pool2d(torch.stack(images), 16).flatten(1)
-        middles = [
-            (t["boxes"][0, :2] + t["boxes"][0, 2:]) / 128 if len(t["boxes"]) else torch.zeros(2) for t in targets
-        ]
-        assert all((t["labels"] == 1).all() for t in targets)
-        return {"middle": ((self.last(seen) - torch.stack(middles)) ** 2).mean()}
+        def forward(self, images, targets):
+            seen = torch.nn.functional.adaptive_avg_pool2d(torch.stack(images), 16).flatten(1)
+            middles = [
+                (t["boxes"][0, :2] + t["boxes"][0, 2:]) / 128 if len(t["boxes"]) else torch.zeros(2) for t in targets
+            ]
+            assert all((t["labels"] == 1).all() for t in targets)
+            return {"middle": ((self.last(seen) - torch.stack(middles)) ** 2).mean()}
+
+    return Centre()
 
 
 def write_coco(folder: Path, count: int) -> Path:
@@ -51,7 +57,7 @@ def test_a_detector_learns_where_the_boxes_are(tmp_path, capsys):
     torch.manual_seed(0)
     loader = coco_detection.open_loader(str(tmp_path / "out"), 64, 16)
     assert loader.dataset.classes == ["square"]
-    coco_detection.train(Centre(), loader, 8, torch.device("cpu"))
+    coco_detection.train(centre(), loader, 8, torch.device("cpu"))
     losses = [float(found) for found in re.findall(r"64 images, loss ([0-9.]+)", capsys.readouterr().out)]
     assert len(losses) == 8
     assert losses[-1] < losses[0] / 2

@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import torch
 
 from dlio.images import Resize
-from dlio.loaders.torch import DataLoader, PackedDataset
 from tests.examples import shell
 from tests.examples.observe import NUM_TEST, NUM_TRAIN
+from tests.helpers.lazy import Lazy
 
+torch = Lazy("torch")
+DataLoader = Lazy("dlio.loaders.torch", "DataLoader")
+PackedDataset = Lazy("dlio.loaders.torch", "PackedDataset")
+script = Lazy("tools.examples.imagenet_resnet50_ddp")
 SCRIPT = "imagenet_resnet50_ddp.py"
 BATCH_SIZE = 4
 STOP = 8  # steps on two ranks: an epoch of 6, and two more
@@ -81,7 +84,7 @@ def checkpoint_holds_the_end(folder: Path) -> None:
 
 def test_the_network_is_resnet50() -> None:
     """It has as many parameters as torchvision's."""
-    network = shell.load(SCRIPT).resnet50(1000)
+    network = script.resnet50(1000)
     assert sum(parameter.numel() for parameter in network.parameters()) == 25_557_032
 
 

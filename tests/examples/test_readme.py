@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import dlio
 from dlio.stage.copies.folder import StagedFolder
 from tests.examples import shell
 from tests.examples.observe import NUM_TRAIN
 from tests.helpers.agents import end_agent
+from tests.helpers.lazy import Lazy
+
+torch = Lazy("torch")
 
 
 def test_the_lines_of_python_give_batches(imagenet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

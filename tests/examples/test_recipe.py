@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import torch
-from torch import nn
-
 from dlio.cli import main
 from tests.examples.observe import NUM_TEST, NUM_TRAIN
-from tools.examples import imagenet_recipe
+from tests.helpers.lazy import Lazy
 
+torch = Lazy("torch")
+nn = Lazy("torch", "nn")
+imagenet_recipe = Lazy("tools.examples.imagenet_recipe")
 WORDS = "--size 24 --val-size 24 --batch-size 8 --epochs 4 --warm-up 1 --workers 2 --rate 0.2"
 
 

@@ -9,8 +9,9 @@ from PIL import Image
 from dlio.dataset.schema import Sample, Schema
 from tests.formats.webdataset_tars import read, write
 from tests.helpers.images import encoded
+from tests.helpers.lazy import Lazy
 
-wds = pytest.importorskip("webdataset")
+wds = Lazy("webdataset")
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset leaves its tars open
 
 

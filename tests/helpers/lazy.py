@@ -14,7 +14,8 @@ class Lazy:
     def __init__(self, module: str, *names: str) -> None:
         self._module, self._names = module, names
 
-    def _found(self) -> Any:
+    def found(self) -> Any:
+        """Returns it, imported."""
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -24,10 +25,10 @@ class Lazy:
         return found
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # pytest asks what it collects for __test__
+        if name.startswith("_"):  # pytest asks what it collects for __test__, _mock_name and others
             raise AttributeError(name)
-        return getattr(self._found(), name)
+        return getattr(self.found(), name)
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """Calls it."""
-        return self._found()(*arguments, **keywords)
+        return self.found()(*arguments, **keywords)

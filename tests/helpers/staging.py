@@ -2,41 +2,21 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlio.cluster.topology import Topology
-from dlio.dataset.manifest import NAME, File, Manifest, Shard
-from dlio.dataset.schema import Schema
+from dlio.dataset.manifest import NAME, Manifest
 from dlio.io.files import digest_file
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.job import Job, Listeners
 from dlio.stage.planning.flows import Sizes
 from dlio.stage.transfer.source import source_of
+from dlio.testing.strategies import write_dataset as write_dataset
 
 MiB = 1 << 20
-
-
-def write_dataset(
-    root: Path, sizes: list[int], *, stem: str = "shard", seed: int = 0, digest: str = "xxh3-128"
-) -> Manifest:
-    """Returns the saved manifest of one-file shards of random bytes with the given sizes."""
-    contents = random.Random(seed)
-    root.mkdir(parents=True, exist_ok=True)
-    shards = []
-    for number, size in enumerate(sizes):
-        path = root / f"{stem}-{number:05d}.bin"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(contents.randbytes(size))
-        shards.append(
-            Shard(path.stem, min(1, size), (File(str(path.relative_to(root)), size, digest_file(path, digest)),))
-        )
-    manifest = Manifest("tfrecord", Schema.of({"image": "bytes"}, (), 0), tuple(shards), {}, root)
-    manifest.save(root)
-    return manifest
 
 
 def interrupted_after(num_bytes: int) -> Listeners:

@@ -11,7 +11,6 @@ import pytest
 
 from dlio.dataset.manifest import Manifest
 from dlio.images import ColorJitter, Grayscale, RandomErasing, RandomResizedCrop
-from dlio.loaders import torch
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import ArrayBatches, Loader
 from dlio.loaders.sampling.order import Shuffle, Window
@@ -27,6 +26,7 @@ else:
     PackedPyDataset = Lazy("dlio.loaders.keras", "PackedPyDataset")
     dataset = Lazy("dlio.loaders.tensorflow", "dataset")
 
+torch = Lazy("dlio.loaders.torch")
 TRANSFORM = [RandomResizedCrop(16, flip=True), ColorJitter(0.4, 0.4, 0.4), Grayscale(0.2), RandomErasing()]
 OPTIONS: dict[str, Any] = {"seed": 7, "end": "mask"}
 BATCH = 4

@@ -17,14 +17,15 @@ from dlio.loaders import batches
 from dlio.loaders.batch_sources import ArrayBatches
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import Loader
-from dlio.loaders.torch import PackedDataset
 from dlio.pack.recode import Recode
 from dlio.sources import image_folder
 from dlio.targets import WithTargets
 from tests.helpers.decode_ready import PROGRESSIVE, damaged, needs_core, turned, write_images
 from tests.helpers.images import encoded, photo
+from tests.helpers.lazy import Lazy
 from tests.loaders.packing import pack_samples
 
+PackedDataset = Lazy("dlio.loaders.torch", "PackedDataset")
 pytestmark = needs_core
 TRANSFORMS = [RandomResizedCrop(48, flip=True), RandomResizedCrop(32, interpolation="bicubic"), Resize((40, 56))]
 

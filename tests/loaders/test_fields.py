@@ -12,14 +12,18 @@ from dlio.dataset.manifest import Manifest
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, UsageError
 from dlio.images import CutMix, Mixup, RandomChoice, RandomResizedCrop, RandomVerticalFlip, Resize, TrivialAugmentWide
-from dlio.loaders import batches, jax, keras, tensorflow
-from dlio.loaders import torch as torch_loaders
+from dlio.loaders import batches
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import ArrayBatches, Loader
 from dlio.targets import WithTargets
 from tests.helpers.images import image
+from tests.helpers.lazy import Lazy
 from tests.loaders.packing import pack_samples
 
+torch_loaders = Lazy("dlio.loaders.torch")
+tensorflow = Lazy("dlio.loaders.tensorflow")
+jax = Lazy("dlio.loaders.jax")
+keras = Lazy("dlio.loaders.keras")
 TYPES = {"image": "bytes", "label": "int64", "boxes": "float32[?,4]", "labels": "int64[]"}
 PLACE: dict[str, Any] = {"rank": 0, "world_size": 1}
 MIX = [RandomResizedCrop(24, flip=True), TrivialAugmentWide(), RandomChoice([Mixup(0.2), CutMix(1.0)])]

@@ -9,9 +9,11 @@ import pytest
 
 from dlio.dataset.manifest import Manifest
 from dlio.images import Resize
-from dlio.loaders import tensorflow
-from dlio.loaders.torch import DataLoader, PackedDataset
+from tests.helpers.lazy import Lazy
 
+DataLoader = Lazy("dlio.loaders.torch", "DataLoader")
+PackedDataset = Lazy("dlio.loaders.torch", "PackedDataset")
+tensorflow = Lazy("dlio.loaders.tensorflow")
 ALL = list(range(41))
 WORLD_SIZE = 4
 

@@ -16,14 +16,13 @@ from dlio.images import RandomResizedCrop, Resize
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import ArrayBatches, Loader
 from tests.helpers.images import encoded, image
+from tests.helpers.lazy import Lazy
 from tests.loaders.packing import pack_samples
 from tests.loaders.photos import NUM_PHOTOS, numbers
 from tests.loaders.ranks import free_ports, run_job
 
-jax = pytest.importorskip("jax", reason="needs jax: pip install jax")
-
-from dlio.loaders.jax import DataLoader  # noqa: E402  needs jax
-
+jax = Lazy("jax")
+DataLoader = Lazy("dlio.loaders.jax", "DataLoader")
 TRANSFORM = RandomResizedCrop(16, flip=True)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -15,19 +14,19 @@ import pytest
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
 from dlio.images import Resize
-from dlio.loaders import jax, keras, tensorflow
-from dlio.loaders import torch as torch_loaders
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import Loader
 from dlio.loaders.options import Keywords, MostKeywords, Options, options_of
+from tests.helpers.lazy import Lazy
 from tests.loaders.photos import dlio_threads
 
-LOADERS: dict[str, Callable[..., Any]] = {
-    "loader": Loader,
-    "torch": torch_loaders.DataLoader,
-    "tensorflow": tensorflow.dataset,
-    "keras": keras.PackedPyDataset,
-    "jax": jax.DataLoader,
+torch_loaders = Lazy("dlio.loaders.torch")
+LOADERS = {
+    "loader": Lazy("dlio.loaders.loader", "Loader"),
+    "torch": Lazy("dlio.loaders.torch", "DataLoader"),
+    "tensorflow": Lazy("dlio.loaders.tensorflow", "dataset"),
+    "keras": Lazy("dlio.loaders.keras", "PackedPyDataset"),
+    "jax": Lazy("dlio.loaders.jax", "DataLoader"),
 }
 ROOT = Path(__file__).parents[2]
 DEFAULTS = {field.name: field.default for field in fields(Options)}
@@ -43,7 +42,7 @@ def leaves_nothing_behind() -> Any:
 
 @pytest.mark.parametrize("name", list(LOADERS))
 def test_every_loader_has_the_words_of_the_table(name: str) -> None:
-    loader = LOADERS[name]
+    loader = LOADERS[name].found()
     parameters = inspect.signature(loader).parameters
     wanted = DEFAULTS.keys() - (BY_SHARDING if name == "jax" else set())
     assert {word: parameters[word].default for word in wanted} == {word: DEFAULTS[word] for word in wanted}

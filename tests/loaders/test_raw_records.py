@@ -16,13 +16,14 @@ from dlio import formats
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError
-from dlio.loaders import torch
 from dlio.loaders.batch_sources import ArrayBatches
 from dlio.loaders.batches import make
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import Loader
+from tests.helpers.lazy import Lazy
 from tests.loaders.packing import damage, pack_samples
 
+torch = Lazy("dlio.loaders.torch")
 COUNT, BATCH = 120, 20
 SCHEMA = Schema.of({"picture": "bytes", "label": "int64"})
 

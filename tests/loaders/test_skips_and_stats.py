@@ -13,10 +13,12 @@ from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample
 from dlio.errors import CorruptRecordError
 from dlio.images import CenterCrop
 from dlio.loaders.stats import Skips, verdict
-from dlio.loaders.torch import DataLoader, PackedDataset
 from tests.helpers.images import image
+from tests.helpers.lazy import Lazy
 from tests.loaders.packing import damage, pack_samples
 
+DataLoader = Lazy("dlio.loaders.torch", "DataLoader")
+PackedDataset = Lazy("dlio.loaders.torch", "PackedDataset")
 COUNT = 12
 
 

@@ -14,8 +14,11 @@ from dlio.errors import StorageError, UsageError
 from dlio.images import Resize
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.sampling.order import Window, epoch_order, num_lanes
-from dlio.loaders.torch import DataLoader, PackedDataset
+from tests.helpers.lazy import Lazy
 from tests.loaders.photos import NUM_PHOTOS, numbers
+
+DataLoader = Lazy("dlio.loaders.torch", "DataLoader")
+PackedDataset = Lazy("dlio.loaders.torch", "PackedDataset")
 
 
 def on_node(node: int, num_nodes: int) -> Topology:

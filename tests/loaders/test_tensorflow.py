@@ -18,7 +18,6 @@ from dlio.dataset.manifest import Manifest
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import SchemaError, UsageError
 from dlio.images import RandomResizedCrop, Resize
-from dlio.loaders import torch as torch_loaders
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import ArrayBatches, Loader
 from dlio.loaders.sampling.order import Shuffle, Window
@@ -28,6 +27,7 @@ from tests.helpers.lazy import Lazy
 from tests.loaders.packing import pack_samples
 from tests.loaders.photos import NUM_PHOTOS, dlio_threads, numbers
 
+torch_loaders = Lazy("dlio.loaders.torch")
 if TYPE_CHECKING:
     import tensorflow as tf
 

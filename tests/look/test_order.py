@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,13 +18,18 @@ from dlio.dataset.manifest import Manifest
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, StorageError, UsageError
 from dlio.loaders.dataset import PackedSamples
-from dlio.loaders.jax import DataLoader as JaxLoader
-from dlio.loaders.keras import PackedPyDataset
 from dlio.loaders.loader import ArrayBatches, Loader
 from dlio.loaders.mixture import Mixture
 from dlio.loaders.sampling.order import Shuffle, Window
-from dlio.loaders.torch import DataLoader, PackedDataset
+from tests.helpers.lazy import Lazy
 from tests.loaders.packing import pack_samples
+
+torch = Lazy("torch")
+JaxLoader = Lazy("dlio.loaders.jax", "DataLoader")
+PackedPyDataset = Lazy("dlio.loaders.keras", "PackedPyDataset")
+DataLoader = Lazy("dlio.loaders.torch", "DataLoader")
+PackedDataset = Lazy("dlio.loaders.torch", "PackedDataset")
+
 
 SHUFFLES: list[Shuffle] = [False, True, Window(2)]
 

@@ -8,6 +8,7 @@ import shutil
 import struct
 import tarfile
 import zipfile
+import zlib
 from pathlib import Path
 
 import pytest
@@ -91,13 +92,20 @@ def test_large_images_are_packed_and_the_limit_can_be_raised(tmp_path: Path, mon
 
 class TestArchives:
     def zipped(self, folder: Path, head: bytes, num_bytes: int) -> Path:
-        path = folder / "photos.zip"
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-            archive.writestr("cat/small.jpg", encoded("JPEG"))
-            with archive.open("cat/huge.jpg", "w") as member:
-                member.write(head)
-                for _ in range(num_bytes // MiB):
-                    member.write(bytes(MiB))
+        """Returns an archive whose second member begins with `head`; nobody reads its zeros to the end, or its CRC."""
+        deflated = [zlib.compressobj(1, wbits=-15) for _ in range(2)]
+        begin, zeros = (
+            stream.compress(data) + stream.flush(zlib.Z_FULL_FLUSH)
+            for stream, data in zip(deflated, (head, bytes(MiB)), strict=True)
+        )
+        path, huge = folder / "photos.zip", zipfile.ZipInfo("cat/huge.jpg")
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("cat/small.jpg", encoded("JPEG"), zipfile.ZIP_DEFLATED)
+            archive.writestr(huge, begin + zeros * (num_bytes // MiB) + b"\3\0")
+            huge.compress_type, huge.file_size = zipfile.ZIP_DEFLATED, len(head) + num_bytes
+        with path.open("r+b") as file:  # the same in the member's own header
+            file.seek(huge.header_offset)
+            file.write(huge.FileHeader(zip64=False))
         return path
 
     def test_a_member_that_inflates_beyond_the_limit_is_refused(self, tmp_path: Path, two_gigabytes: int) -> None:

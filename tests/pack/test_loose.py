@@ -29,11 +29,13 @@ from dlio.errors import (
 from dlio.formats.layouts import file_list
 from dlio.images import CenterCrop
 from dlio.loaders.dataset import PackedSamples
-from dlio.loaders.torch import DataLoader, PackedDataset
 from dlio.pack import plan
 from dlio.pack.sets import loose as loose_sets
 from tests.helpers.images import make_image_folder
+from tests.helpers.lazy import Lazy
 
+DataLoader = Lazy("dlio.loaders.torch", "DataLoader")
+PackedDataset = Lazy("dlio.loaders.torch", "PackedDataset")
 HOWS = pytest.mark.parametrize("checksums", [False, True], ids=["times", "checksums"])
 
 

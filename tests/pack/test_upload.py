@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
+from urllib.request import urlopen
 
 import pytest
 
@@ -38,8 +41,8 @@ def s3(server: Any) -> Iterator[Any]:
     """s3fs, of a server with an empty bucket."""
     yield server
     server.invalidate_cache()
-    for name in server.find("bucket"):
-        server.rm_file(name)
+    if names := server.find("bucket"):
+        server.rm(names)
 
 
 @pytest.fixture(autouse=True)
@@ -48,10 +51,15 @@ def leaves_nothing_behind() -> None:
 
 
 def stored(s3: Any) -> dict[str, bytes]:
-    """Returns the files at OUT, by their names there."""
+    """Returns the files at OUT, by their names there; read by plain HTTP, which takes a tenth of the time of s3fs."""
     s3.invalidate_cache()
-    prefix = OUT.removeprefix("s3://")
-    return {name.removeprefix(f"{prefix}/"): s3.cat_file(name) for name in s3.find(prefix)}
+    prefix, address = OUT.removeprefix("s3://"), os.environ["AWS_ENDPOINT_URL"]
+
+    def read(name: str) -> bytes:
+        with urlopen(f"{address}/{quote(name)}") as answer:
+            return bytes(answer.read())
+
+    return {name.removeprefix(f"{prefix}/"): read(name) for name in s3.find(prefix)}
 
 
 def numbered(number: int) -> dict[str, Any]:

@@ -16,10 +16,13 @@ from dlio.dataset.manifest import Manifest
 from dlio.errors import DigestError, StorageError, UsageError
 from dlio.formats.layouts.file_list import FileList
 from dlio.io import threads
-from dlio.loaders.torch import DataLoader, PackedDataset
 from dlio.pack import plan
 from dlio.stage.transfer.source import source_of
 from tests.helpers.images import make_image_folder
+from tests.helpers.lazy import Lazy
+
+DataLoader = Lazy("dlio.loaders.torch", "DataLoader")
+PackedDataset = Lazy("dlio.loaders.torch", "PackedDataset")
 
 
 @pytest.fixture

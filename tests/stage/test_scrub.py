@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import dlio
+from dlio import cli
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import ManifestError, StorageError
 from dlio.locking.claim import claimed
@@ -28,6 +29,7 @@ from tests.helpers.staging import assert_staged, damaged_files, flip, folder_of,
 from tests.helpers.users import as_user, open_to_all
 
 pytestmark = pytest.mark.usefixtures("job_7")
+Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def three(tmp_path: Path) -> list[Manifest]:
@@ -182,13 +184,23 @@ def test_reading_stays_below_the_rate(large_dataset: Manifest, tmp_path: Path, m
     assert clock.slept == [4.0, 1.0]
 
 
-def command(*words: object) -> subprocess.CompletedProcess[str]:
+@pytest.fixture
+def command(capfd: pytest.CaptureFixture[str]) -> Command:
     """Runs `dlio verify --staged` in its own process, whose priority falls."""
-    script = "import sys\nfrom dlio import cli\nsys.exit(cli.main(['verify', '--staged', *sys.argv[1:]]))"
-    return subprocess.run([sys.executable, "-c", script, *map(str, words)], capture_output=True, text=True)
+
+    def run(*words: object) -> subprocess.CompletedProcess[str]:
+        def child() -> None:
+            code = cli.main(["verify", "--staged", *map(str, words)])
+            sys.stdout.flush()
+            os._exit(code)
+
+        code = Forked(child).wait()
+        return subprocess.CompletedProcess(words, code, *capfd.readouterr())
+
+    return run
 
 
-def test_the_command_line(large_dataset: Manifest, tmp_path: Path) -> None:
+def test_the_command_line(large_dataset: Manifest, tmp_path: Path, command: Command) -> None:
     local = tmp_path / "local"
     staged = dlio.stage(large_dataset, local)
     done = command(local)

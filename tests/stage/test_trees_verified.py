@@ -15,11 +15,13 @@ from dlio.cli import main
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import ManifestError
 from dlio.io import world
-from dlio.loaders.torch import PackedDataset
 from dlio.stage.copies.learned import Learned
 from dlio.stage.run import run
+from tests.helpers.lazy import Lazy
 from tests.helpers.staging import interrupted_after
 from tests.helpers.trees import make_tree, snapshot
+
+PackedDataset = Lazy("dlio.loaders.torch", "PackedDataset")
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.forked import wait_for
+from tools.mutants.mutation import Mutation, MutationError, load
 
 REPOSITORY = Path(__file__).parents[2]
 _KEYS = """
@@ -27,6 +28,8 @@ _CHILD = (
 )
 _FAILING = _STRONG + "def test_fails_anyway():\n    assert False\n"
 _BLIND = "def test_nothing():\n    pass\n"
+#: Those plugins of pytest that pyproject.toml has options for: to load all takes half of the time.
+_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "pytest_timeout"}
 _ENDLESS = (
     "import os, time\nfrom pathlib import Path\ndef test_it_ends():\n    path = Path('{0}.new')\n"
     "    path.write_text(str(os.getpid()))\n    path.rename('{0}')\n    time.sleep(600)\n"
@@ -38,7 +41,9 @@ def run(folder: Path, entries: str, *options: str) -> tuple[int, str]:
     (folder / "lists").mkdir(exist_ok=True)
     (folder / "lists/planted.toml").write_text(entries)
     command = [sys.executable, "-m", "tools.mutants", "--lists", folder / "lists", "--jobs", "1", *options]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(
+        command, cwd=REPOSITORY, capture_output=True, text=True, timeout=200, env=os.environ | _PLUGINS
+    )
     return done.returncode, done.stdout + done.stderr
 
 
@@ -85,7 +90,8 @@ def test_a_terminated_run_leaves_no_process_and_no_folder(tmp_path: Path) -> Non
     (tmp_path / "lists/planted.toml").write_text(entry("endless", tmp_path, _ENDLESS.format(tmp_path / "begun")))
     command = [sys.executable, "-m", "tools.mutants", "--lists", tmp_path / "lists", "--jobs", "1"]
     (tmp_path / "tmp").mkdir()
-    with subprocess.Popen(command, cwd=REPOSITORY, env=os.environ | {"TMPDIR": str(tmp_path / "tmp")}) as running:
+    environ = os.environ | _PLUGINS | {"TMPDIR": str(tmp_path / "tmp")}
+    with subprocess.Popen(command, cwd=REPOSITORY, env=environ) as running:
         wait_for(tmp_path / "begun")
         assert len(list((tmp_path / "tmp").glob("dlio-mutants-*"))) == 1
         running.terminate()
@@ -97,13 +103,22 @@ def test_a_terminated_run_leaves_no_process_and_no_folder(tmp_path: Path) -> Non
 
 def test_the_list_fits_the_code() -> None:
     """A changed line also changes its mutation."""
-    from tools.mutants.mutation import load
-
     mutations = load()
     assert len(mutations) >= 100 and len({each.name for each in mutations}) == len(mutations)
     for each in mutations:
         each.text()
         assert all((REPOSITORY / test).is_file() for test in each.test_files), each.name
+
+
+@pytest.mark.parametrize(("old", "new"), [("# kept", "# left"), ("return 1", "return (1)"), ("cache", "lru_cache")])
+def test_what_changes_nothing_is_no_mutation(old: str, new: str, tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text("from functools import *\n\n\n@cache  # kept\ndef one():\n    return 1\n")
+    mutation = Mutation("one", "one.py", "It is one.", old, new, ())
+    if new == "lru_cache":
+        assert "@lru_cache  # kept\n" in mutation.text(tmp_path)
+        return
+    with pytest.raises(MutationError, match=r"it changes nothing in one\.py"):
+        mutation.text(tmp_path)
 
 
 def test_a_list_of_another_form_is_named(tmp_path: Path) -> None:

@@ -30,9 +30,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main() -> int:
+def main(words: list[str] | None = None) -> int:
     """Runs schedules, and returns the exit code."""
-    arguments = _parser().parse_args()
+    arguments = _parser().parse_args(words)
     try:
         from tools.simulate import faults, report, scenario
 

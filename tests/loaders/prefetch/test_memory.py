@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from dlio.loaders.prefetch.memory import PIECE_BYTES, BatchMemory, Strip
+from tests.helpers.lazy import Lazy
 
+torch = Lazy("torch")
 SHAPE = (4, 1024, 1024)
 
 
@@ -41,7 +42,7 @@ def test_memory_begins_where_tensorflow_needs_no_copy() -> None:
         lambda array: array[2:, 5],
         lambda array: array.reshape(-1).view(np.int32)[::2],
         memoryview,
-        torch.from_numpy,
+        lambda array: torch.from_numpy(array),
         lambda array: torch.from_numpy(array)[1:],
         lambda array: np.from_dlpack(array),
     ],

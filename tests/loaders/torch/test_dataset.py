@@ -12,18 +12,25 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, Subset
 
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, ManifestError, StorageError, UsageError
 from dlio.images import RandomResizedCrop, Resize
-from dlio.loaders.torch import PackedDataset
 from tests.helpers.images import encoded
+from tests.helpers.lazy import Lazy
 from tests.loaders.packing import damage, pack_samples
 from tests.loaders.photos import NUM_PHOTOS, numbers
+
+torch = Lazy("torch")
+BatchSampler = Lazy("torch.utils.data", "BatchSampler")
+DataLoader = Lazy("torch.utils.data", "DataLoader")
+DistributedSampler = Lazy("torch.utils.data", "DistributedSampler")
+RandomSampler = Lazy("torch.utils.data", "RandomSampler")
+Subset = Lazy("torch.utils.data", "Subset")
+loaders = Lazy("dlio.loaders.torch")
+PackedDataset = Lazy("dlio.loaders.torch", "PackedDataset")
 
 
 def number_of(image: Image.Image | torch.Tensor) -> int:
@@ -171,7 +178,7 @@ def test_distributed_sampler_and_subset_work(packed: Manifest) -> None:
 
 
 def test_a_batch_sampler_asks_for_whole_batches(packed: Manifest) -> None:
-    class Counted(PackedDataset):
+    class Counted(loaders.PackedDataset):
         asked: ClassVar[list[list[int]]] = []
 
         def __getitems__(self, indices: Sequence[int]) -> list[Any]:

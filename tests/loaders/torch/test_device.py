@@ -7,19 +7,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 import dlio
 from dlio import native
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
 from dlio.images import Normalize, RandomResizedCrop, Resize
-from dlio.loaders.torch import DataLoader, PackedDataset
 from tests.helpers.images import photo
+from tests.helpers.lazy import Lazy
 
+torch = Lazy("torch")
+FakeTensorMode = Lazy("torch._subclasses.fake_tensor", "FakeTensorMode")
+DataLoader = Lazy("dlio.loaders.torch", "DataLoader")
+PackedDataset = Lazy("dlio.loaders.torch", "PackedDataset")
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
+NEEDS_GPU = pytest.mark.skipif("not torch.cuda.is_available()", reason="needs a GPU")  # a text, so not at collection
+DEVICES = ["cpu", pytest.param("cuda", marks=NEEDS_GPU)]
 
 
 def _loader(packed: Manifest, device: str | None, **options: object) -> DataLoader:
@@ -36,7 +39,7 @@ def test_batches_on_a_device_are_those_without(packed: Manifest, device: str) ->
         assert torch.equal(images_there.cpu(), images) and torch.equal(labels_there.cpu(), labels)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@NEEDS_GPU
 def test_a_busy_gpu_reads_the_batches_that_were_given(tmp_path: Path) -> None:
     """Each batch is read long after its tensors are deleted, and while later ones are copied."""
     (folder := tmp_path / "images" / "some").mkdir(parents=True)

@@ -7,19 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import dlio
 from dlio.images import Resize
-from dlio.loaders.torch import DataLoader, Mixture, PackedDataset
 from dlio.pack.index import index
 from dlio.sources import open_source
 from dlio.targets import WithTargets
 from tests.conformance.test_adopted import WRITERS
 from tests.conformance.test_sources import INPUTS
 from tests.helpers.images import make_image_folder
+from tests.helpers.lazy import Lazy
 from tests.helpers.web import served
 
+torch = Lazy("torch")
+DataLoader = Lazy("dlio.loaders.torch", "DataLoader")
+Mixture = Lazy("dlio.loaders.torch", "Mixture")
+PackedDataset = Lazy("dlio.loaders.torch", "PackedDataset")
 EPOCHS = 4
 SMALL = Resize(8)
 

@@ -10,25 +10,30 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-import torch.utils.data
-from torch.utils.data import DistributedSampler, SequentialSampler, default_collate
 
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import UsageError
 from dlio.images import RandomResizedCrop, Resize
 from dlio.loaders.batch_sources import ArrayBatches
+from dlio.loaders.sampling.order import Window
 from dlio.loaders.sampling.rank_share import Step
-from dlio.loaders.torch import DataLoader, End, PackedDataset, Window
-from dlio.loaders.torch.items import ItemBatches
+from tests.helpers.lazy import Lazy
 from tests.loaders.packing import pack_samples
 from tests.loaders.photos import NUM_PHOTOS, numbers
+
+torch = Lazy("torch")
+default_collate = Lazy("torch.utils.data", "default_collate")
+loaders = Lazy("dlio.loaders.torch")
+DataLoader = Lazy("dlio.loaders.torch", "DataLoader")
+End = Lazy("dlio.loaders.torch", "End")
+PackedDataset = Lazy("dlio.loaders.torch", "PackedDataset")
+ItemBatches = Lazy("dlio.loaders.torch.items", "ItemBatches")
 
 
 def test_it_takes_all_that_torchs_takes_by_position_and_name() -> None:
     theirs = list(inspect.signature(torch.utils.data.DataLoader.__init__).parameters.values())
-    ours = inspect.signature(DataLoader.__init__).parameters
+    ours = inspect.signature(loaders.DataLoader.__init__).parameters
     assert [p.name for p in theirs if p.kind is p.POSITIONAL_OR_KEYWORD] == [
         p.name for p in ours.values() if p.kind is p.POSITIONAL_OR_KEYWORD
     ]
@@ -40,10 +45,12 @@ def test_it_takes_all_that_torchs_takes_by_position_and_name() -> None:
 def test_every_argument_is_kept_as_an_attribute(packed: Manifest) -> None:
     loader = DataLoader(PackedDataset(packed, Resize(8)), 4, seed=3, lanes=1)
     of_samples = {"transform", "fields", "upright", "max_skipped", "cache"}  # the dataset has them
-    for name in list(inspect.signature(DataLoader.__init__).parameters)[1:]:
+    for name in list(inspect.signature(loaders.DataLoader.__init__).parameters)[1:]:
         assert hasattr(loader, name) or name in of_samples, name
     assert (loader.batch_size, loader.seed, loader.end) == (4, 3, End.PAD)
-    assert isinstance(loader, torch.utils.data.DataLoader) and isinstance(loader.sampler, DistributedSampler)
+    assert isinstance(loader, torch.utils.data.DataLoader) and isinstance(
+        loader.sampler, torch.utils.data.DistributedSampler
+    )
 
 
 @pytest.mark.parametrize(
@@ -53,10 +60,10 @@ def test_every_argument_is_kept_as_an_attribute(packed: Manifest) -> None:
         {"timeout": -1},
         {"num_workers": 0, "prefetch_factor": 2},
         {"num_workers": 0, "persistent_workers": True},
-        {"sampler": SequentialSampler([1]), "shuffle": True},
+        {"sampler": [1], "shuffle": True},
         {"batch_sampler": [[1]], "batch_size": 2},
         {"batch_sampler": [[1]], "shuffle": True},
-        {"batch_sampler": [[1]], "sampler": SequentialSampler([1])},
+        {"batch_sampler": [[1]], "sampler": [1]},
         {"batch_sampler": [[1]], "drop_last": True},
         {"batch_size": 0},
     ],
@@ -226,7 +233,7 @@ def test_numbers_that_no_state_holds_are_refused(packed: Manifest, name: str, va
 def test_its_sampler_is_a_distributed_sampler_in_every_attribute(packed: Manifest, drop_last: bool) -> None:
     dataset = PackedDataset(packed, Resize(16))
     loader = DataLoader(dataset, 4, True, drop_last=drop_last, seed=5, rank=1, world_size=2)
-    theirs = DistributedSampler(dataset, 2, 1, shuffle=True, seed=5)
+    theirs = torch.utils.data.DistributedSampler(dataset, 2, 1, shuffle=True, seed=5)
     assert {name for name in vars(theirs) if not hasattr(loader.sampler, name)} == set()
     ours: Any = loader.sampler
     assert (ours.dataset, ours.num_replicas, ours.rank) == (dataset, 2, 1)

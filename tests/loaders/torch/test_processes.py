@@ -12,15 +12,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, TimedOutError
 from dlio.images import Resize
-from dlio.loaders.torch import DataLoader, PackedDataset
 from tests.helpers.images import image
+from tests.helpers.lazy import Lazy
 from tests.loaders.packing import damage, pack_samples
+
+torch = Lazy("torch")
+DataLoader = Lazy("dlio.loaders.torch", "DataLoader")
+PackedDataset = Lazy("dlio.loaders.torch", "PackedDataset")
+
 
 ORDER: dict[str, Any] = {"shuffle": True, "seed": 4, "rank": 0, "world_size": 1}
 

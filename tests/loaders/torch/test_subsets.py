@@ -8,14 +8,22 @@ from queue import Queue
 from types import SimpleNamespace
 
 import pytest
-import torch
-from torch.utils.data import ConcatDataset, Subset, WeightedRandomSampler, random_split
 
 import dlio
 from dlio.errors import UsageError
 from dlio.images import CenterCrop
-from dlio.loaders.torch import DataLoader, Mixture, PackedDataset, Window
+from dlio.loaders.sampling.order import Window
 from tests.helpers.images import make_image_folder
+from tests.helpers.lazy import Lazy
+
+torch = Lazy("torch")
+ConcatDataset = Lazy("torch.utils.data", "ConcatDataset")
+Subset = Lazy("torch.utils.data", "Subset")
+WeightedRandomSampler = Lazy("torch.utils.data", "WeightedRandomSampler")
+random_split = Lazy("torch.utils.data", "random_split")
+DataLoader = Lazy("dlio.loaders.torch", "DataLoader")
+Mixture = Lazy("dlio.loaders.torch", "Mixture")
+PackedDataset = Lazy("dlio.loaders.torch", "PackedDataset")
 
 
 @pytest.fixture

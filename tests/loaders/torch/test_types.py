@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 from PIL import Image
 
 from dlio.dataset.schema import Sample, Schema
 from dlio.images import CenterCrop
-from dlio.loaders.torch import DataLoader, PackedDataset
 from dlio.targets import WithTargets
 from tests.helpers.images import image
+from tests.helpers.lazy import Lazy
 from tests.loaders.packing import pack_samples
+
+torch = Lazy("torch")
+DataLoader = Lazy("dlio.loaders.torch", "DataLoader")
+PackedDataset = Lazy("dlio.loaders.torch", "PackedDataset")
 
 
 def test_items_and_batches_have_the_types_that_are_documented(tmp_path):

@@ -9,7 +9,6 @@ from contextlib import closing
 from itertools import pairwise
 
 import pytest
-import webdataset as wds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,10 +22,12 @@ from dlio.errors import CorruptRecordError, SourceError, StorageError, UsageErro
 from dlio.pack.index import CLAIMS, index, names
 from dlio.sources import image_folder, packed
 from tests.helpers.adopted import JPEGS, PAIR, adopt, photo_records, write_records
+from tests.helpers.lazy import Lazy
 from tests.helpers.packing import content, samples
 from tests.helpers.rounds import ROUNDS
 from tests.helpers.users import unprivileged
 
+wds = Lazy("webdataset")
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset leaves its tars open
 
 

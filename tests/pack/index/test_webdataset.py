@@ -7,7 +7,6 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-import webdataset as wds
 
 from dlio import formats
 from dlio.dataset.schema import Schema
@@ -15,8 +14,10 @@ from dlio.errors import CorruptRecordError
 from dlio.pack.index import index
 from tests.helpers.adopted import JPEGS, PAIR, adopt, batch
 from tests.helpers.images import image
+from tests.helpers.lazy import Lazy
 from tests.helpers.packing import samples
 
+wds = Lazy("webdataset")
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset leaves its tars open
 
 

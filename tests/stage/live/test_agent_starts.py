@@ -27,7 +27,7 @@ from dlio.locking import claim_file
 from dlio.locking.claim import claimed
 from dlio.locking.owner import Owner
 from dlio.stage.client import launch, start
-from dlio.stage.client.client import Client, status
+from dlio.stage.client.client import Client, answer, status
 from dlio.stage.client.filling import find_filling
 from dlio.stage.client.start import ensure_agent
 from dlio.stage.copies.base_folder import open_up
@@ -213,8 +213,10 @@ def test_a_killed_agent_is_followed_by_one_that_goes_on(
         eventually(lambda: agent.owner.is_alive() is False)
     assert damaged_files(folder.path, source) == []
     assert ensure_agent(source.root, dest) == folder
-    with closing(Client(folder, restart=lambda: ensure_agent(source.root, dest))) as client:
-        assert client.need(15, [(0, 5)]) in Origin
+    assert answer(folder) or folder.has_manifest()  # on a busy machine, all may be there by now
+    if answer(folder):
+        with closing(Client(folder, restart=lambda: ensure_agent(source.root, dest))) as client:
+            assert client.need(15, [(0, 5)]) in Origin
     eventually(folder.has_manifest)
     end_agents([LiveFolder(folder)])
     assert_staged(dlio.stage(source.root, dest), source)

@@ -240,12 +240,12 @@ def test_processes_of_a_job_that_was_killed_long_ago_do_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     meet_in(tmp_path, monkeypatch)
-    monkeypatch.setattr(liveness, "ARRIVAL_SECONDS", 0.2)
     place = MeetingFolder(meeting_folder(CONTENT), 0, 2, all_come=False)
     left = meeting_folder(CONTENT) / "rank-1of2.json"
     left.write_text('"elsewhere"')
     assert machines(place, 0, 2) == [node_id(), "elsewhere"]
     os.utime(left, _LONG_AGO)
+    monkeypatch.setattr(liveness, "ARRIVAL_SECONDS", 0.2)
     with pytest.raises(LauncherError, match=r"ranks \[1\] of 2 did not come"):
         machines(place, 0, 2)
 
