@@ -37,7 +37,7 @@ from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import ArrayBatches, Loader
-from dlio.stage.client.client import connect
+from dlio.stage.client.client import answer
 from dlio.stage.client.start import ensure_agent
 from dlio.stage.copies.live_folder import LiveFolder
 
@@ -100,7 +100,6 @@ def run_rank(source: str, dest: Path, topology: Topology, strategy: str, step_se
     folder = ensure_agent(source, dest, strategy=strategy, topology=topology, cache_bytes=most)
     samples = PackedSamples(source)
     opened = time.perf_counter() - began
-    client = connect(folder)
     told: dict[str, Any] = {"open": opened, "first": [], "epoch": [], "stats": []}
     for first, seconds, loader in epochs(samples, topology.rank, topology.world_size, step_seconds):
         if seconds:
@@ -109,7 +108,8 @@ def run_rank(source: str, dest: Path, topology: Topology, strategy: str, step_se
             continue
         told["first"].append(first)
         if "staged" not in told:
-            told["staged"] = client.stat()["nodes"][0]["staged_bytes"] / manifest.num_bytes if client else 1.0
+            found = answer(folder)
+            told["staged"] = found["nodes"][0]["staged_bytes"] / manifest.num_bytes if found else 1.0
     print(json.dumps(told), flush=True)
     sys.stdin.readline()  # others may still read from this node
     if agent := LiveFolder(folder).agent():

@@ -22,14 +22,14 @@ from dlio.errors import EXIT_DONE, ManifestError, StorageError, UsageError
 from dlio.io.filesystems import FileSystem
 from dlio.io.sizes import counted, format_size
 from dlio.stage import strategies
-from dlio.stage.client.status import in_one_word, in_words, status, status_from
+from dlio.stage.client.client import in_one_word, in_words, status, status_from
 from dlio.stage.copies.locations import folders_to_clean, folders_with_copies
 from dlio.stage.copies.node_cache import copies
-from dlio.stage.job import Listeners, Options
+from dlio.stage.job import Asked, Listeners, Options
 from dlio.stage.meeting import mpi
 from dlio.stage.meeting.listing import by_nodes
 from dlio.stage.meeting.peer import Peer
-from dlio.stage.run import StageSummary, run
+from dlio.stage.run import StageSummary, preview, run
 from dlio.stage.transfer.source import StagingSource
 from dlio.stage.transfer.tree import anything
 from dlio.stage.upkeep.as_owner import switch_to_job_user
@@ -128,13 +128,15 @@ def stage(args: argparse.Namespace) -> int:
 
 def _begin(args: argparse.Namespace) -> int:
     """Starts the agent of this node, and prints the folder that it fills."""
-    from dlio.stage.client.start import ensure_agent  # loaded here, as `preview` is: a copy needs neither
+    from dlio.stage.client.start import ensure_agent  # loaded here: a copy needs it not
 
     switch_to_job_user()
     with by_nodes(Topology.from_env()) as list_once:
         source, listeners = anything(args.dataset, list_once), Listeners(partial(_say_dest, args))
-        asked: Any = {"strategy": args.strategy, "options": _options(args), "cache_bytes": args.cache_size}
-        folder = ensure_agent(args.dataset, args.dest, find=lambda _: source, listeners=listeners, **asked)
+        asked: Asked = {"strategy": args.strategy, "options": _options(args), "listeners": listeners}
+        folder = ensure_agent(
+            args.dataset, args.dest, find=lambda _: source, cache_bytes=args.cache_size, **asked
+        )  # fmt: skip
     path = str(replace(source.manifest, root=folder.path).path)
     if args.json:
         return print_report(args, {"path": path})
@@ -178,13 +180,10 @@ def _status(args: argparse.Namespace) -> int:
 
 def _stage(args: argparse.Namespace, topology: Topology, *, watch: bool) -> int:
     """Does the work of `stage` once all processes have started."""
-    asked: Any = {"strategy": args.strategy, "topology": topology, "options": _options(args)}
-    say_dest = partial(_say_dest, args)
+    said = Listeners(partial(_say_dest, args))
+    asked: Asked = {"strategy": args.strategy, "topology": topology, "options": _options(args), "listeners": said}
     if args.dry_run:
-        from dlio.stage.choose.preview import preview
-
-        seen = preview(args.dataset, args.dest, listeners=Listeners(say_dest), **asked)
-        report = seen.to_json()
+        report = preview(args.dataset, args.dest, **asked).to_json()
         if args.json:
             return print_report(args, report)
         if report.pop("is_dataset") and report["pays_after_epochs"] is None:
@@ -194,8 +193,8 @@ def _stage(args: argparse.Namespace, topology: Topology, *, watch: bool) -> int:
     quiet = args.quiet or topology.rank != 0
     with terminable(), Progress("stage", unit="bytes", quiet=quiet) as progress:
         shown = _Shown(progress, topology)
-        listeners = Listeners(say_dest, shown.expect, shown.here, shown.everywhere if watch else None)
-        staged, summary = run(args.dataset, args.dest, listeners=listeners, **asked)
+        asked["listeners"] = Listeners(said.chosen, shown.expect, shown.here, shown.everywhere if watch else None)
+        staged, summary = run(args.dataset, args.dest, **asked)
     if args.json:
         leads = not topology.local_rank or summary.copied_bytes > 0
         return print_report(args, asdict(summary)) if leads else EXIT_DONE

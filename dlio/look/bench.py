@@ -24,7 +24,7 @@ from dlio.loaders.sampling.rank import num_cores_of_rank
 from dlio.look.measure import loading, storage
 from dlio.look.measure.windows import Windows
 from dlio.look.measure.windows import windows as measure_windows
-from dlio.stage.choose import measured
+from dlio.stage.choose import machine_file
 from dlio.targets import IMAGE, leave_unknown
 
 _GOOD_SHARE = 0.95  # of the best rate; more threads than give this are not worth it
@@ -115,7 +115,7 @@ def bench(
 ) -> Measured:
     """Measures how fast this machine reads, decodes and loads a data set; takes some seconds a rate, and a local file.
 
-    The rates of storage are kept in a file (dlio/stage/choose/measured.py), from which `plan` and `stage` read them.
+    The rates of storage are kept in a file (dlio/stage/choose/machine_file.py); `plan` and `stage` read them there.
 
     Args:
         dataset: the folder or URL of a packed data set, or its manifest. The rate of a URL is not kept.
@@ -192,10 +192,10 @@ def _here(manifest: Manifest, local: Path | None) -> Iterator[Manifest]:
 def _kept(manifest: Manifest, source_rate: float, local: Path | None, write_rate: float) -> str:
     """Keeps the rates of storage that are known; returns the file, "" if none is known."""
     mounted = source_rate and not manifest.url
-    known = measured.Rates({str(filesystem_of(manifest.root)): source_rate} if mounted else {})
+    known = machine_file.Rates({str(filesystem_of(manifest.root)): source_rate} if mounted else {})
     if local is not None and write_rate:
         known.write[str(filesystem_of(local))] = write_rate
-    return str(measured.add_rates(known)) if known != measured.Rates() else ""
+    return str(machine_file.add_rates(known)) if known != machine_file.Rates() else ""
 
 
 def _first_shards(manifest: Manifest, most: int) -> Manifest:

@@ -13,9 +13,8 @@ from dlio.errors import UsageError
 from dlio.io.files import storage_errors
 from dlio.stage import simulate as run_through
 from dlio.stage import strategies
+from dlio.stage.choose import machine_file
 from dlio.stage.choose.auto import choose
-from dlio.stage.choose.machine_file import described
-from dlio.stage.choose.measured import applied
 from dlio.stage.planning.cost import Cost, LiveCost, Machine, Volume, live_cost
 from dlio.stage.planning.simulation import Simulation
 from dlio.stage.planning.simulation import timeline as drawn
@@ -84,7 +83,7 @@ def plan(
     manifest = source_of(dataset).manifest
     volume = Volume.of(manifest)
     plain = Machine(nodes, 1 << 40)
-    known = described(str(machine), plain) if machine else applied(plain, manifest, None)
+    known = machine_file.known(plain, str(machine or ""), manifest, None)
     given: dict[str, Any] = rates | {"free_bytes": local_free, "num_targets": osts}
     cluster = replace(known, **{name: value for name, value in given.items() if value is not None})
     names = [name for name in dict.fromkeys([*strategies.names(), strategy]) if name != strategies.AUTO]

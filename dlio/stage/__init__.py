@@ -2,10 +2,10 @@
 
     choose -> plan -> claim -> fill -> publish
 
-    run.py       the entry point: chooses, carries out, sums up
-    choose/      the folder and the strategy, by the rates of this machine
+    run.py       the entry point: chooses, carries out, sums up; or shows what it would do
+    choose/      the only door: the folder and the strategy, by the rates of this machine
     strategies/  one module for each way to stage: its cost, what it needs, and its plan
-    planning/    pure plans: the nodes of each shard, the cost model, the stripes of a file
+    planning/    pure plans: the nodes of each shard, the cost model, the simulator
     engine/      carries a plan out, in this process or in an agent
     meeting/     how the nodes of a job find each other: by a folder that all see, or by MPI
     protocol/    requests, replies and connections
@@ -65,7 +65,7 @@ def stage(
             other file or folder.
         dest: a folder on node-local storage. The data set is copied to `dest/dlio/<content id>`, or to a folder below
             `dest/dlio-u<uid>` if the first belongs to another user than root. By default the first of the node's local
-            folders that has the data set or room for it (dlio/stage/choose/destination.py).
+            folders that has the data set or room for it (dlio/stage/choose/choice.py).
         strategy: the name of a module of `dlio.stage.strategies`, the dotted path of another module, or "auto"
             (dlio/stage/choose/auto.py).
         topology: this process's rank and node in the job; by default read from the launcher's variables.

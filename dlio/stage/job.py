@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import File, Manifest
@@ -27,7 +27,7 @@ class Options:
 
     Attributes:
         copies: nodes that hold each shard, if each node gets a part.
-        stripe_count: storage targets for each file; 0 for the policy of `planning.striping`.
+        stripe_count: storage targets for each file; 0 for the policy of the strategy stripe.
         stripe_size: bytes on one target before the next target's turn; 0 for the policy.
         pool: the pool of storage targets; "" for all targets.
         ost_per_rank: put file k on target k mod the number of targets; else the server chooses.
@@ -71,6 +71,21 @@ class Listeners:
 
 
 NO_LISTENERS = Listeners()
+
+
+class Asked(TypedDict, total=False):
+    """What each way to stage may be asked for besides the data set and its folder.
+
+    Attributes:
+        strategy: its name; by default "auto".
+        topology: this process's rank and node in the job; by default read from the launcher's variables.
+        options, listeners: none by default.
+    """
+
+    strategy: str
+    topology: Topology | None
+    options: Options
+    listeners: Listeners
 
 
 @dataclass(frozen=True, slots=True)

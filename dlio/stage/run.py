@@ -1,30 +1,34 @@
-"""One run of `stage`: choose a folder and a strategy, carry it out, sum up."""
+"""One run of `stage`: choose a folder and a strategy, carry it out, sum up; or only show what would be done."""
 
 from __future__ import annotations
 
 import errno
 import logging
+import math
 import socket
 import time
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
+from typing import Any, Unpack
 
 from dlio.cluster.topology import Topology
 from dlio.dataset.location import TREE
 from dlio.dataset.manifest import Manifest
-from dlio.errors import DlioError, StorageError, UsageError
+from dlio.dataset.shard import files_of
+from dlio.errors import DlioError, StorageError
 from dlio.io import trace
 from dlio.io.filesystems import filesystem_of
-from dlio.stage.choose.decide import check_job, decide
-from dlio.stage.choose.destination import learn_id, with_dest
-from dlio.stage.copies.locations import remember
+from dlio.io.sizes import format_size
+from dlio.stage.choose.choice import Choice, chosen, machine_of
+from dlio.stage.copies.locations import folder_for_us, remember
 from dlio.stage.engine.complete import complete
-from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options, Outcome
+from dlio.stage.job import Asked, Job, Outcome
 from dlio.stage.meeting import mpi
 from dlio.stage.meeting.listing import ListOnce, by_processes
-from dlio.stage.strategies import AUTO, Needs, Strategy, load, needs_of
+from dlio.stage.planning.cost import Cost, Machine, Volume, pays_after_epochs
+from dlio.stage.strategies import AUTO, LayingOut, Needs, Strategy, cost_of, load, needs_of
 from dlio.stage.transfer.source import StagingSource
 from dlio.stage.transfer.tree import anything
 
@@ -59,13 +63,9 @@ class StageSummary:
 def run(
     dataset: str | PathLike[str] | Manifest | StagingSource,
     dest: str | PathLike[str] | None,
-    *,
-    strategy: str = AUTO,
-    topology: Topology | None = None,
-    options: Options = NO_OPTIONS,
-    listeners: Listeners = NO_LISTENERS,
+    **asked: Unpack[Asked],
 ) -> tuple[Manifest, StageSummary]:
-    """Returns the staged manifest and the summary; the arguments are those of `dlio.stage`.
+    """Returns the staged manifest and the summary; the arguments are those of `dlio.stage`, in other forms.
 
     If a local folder that was chosen here fills up, its room is given back and the next folder with room is
     taken, unless all nodes exchange data.
@@ -73,14 +73,24 @@ def run(
     Raises:
         DlioError: as `dlio.stage`.
     """
-    started = time.monotonic()
-    needs = needs_of(strategy)
-    if options.mode is not None and options.mode & ~0o044 != 0o600:
-        raise UsageError(f"mode {options.mode:o}: staged files can be 600, 640 or 644")
-    topology = topology or Topology.from_env()
+    started, needs, full = time.monotonic(), needs_of(asked.get("strategy", AUTO)), list[Path]()
+    asked["topology"] = topology = asked.get("topology") or Topology.from_env()
     with _listing(topology, needs) as list_once:
-        job = Job(anything(dataset, list_once), Path(dest or "").absolute(), topology, options, listeners)
-        return _run(job, dest, strategy, needs, started)
+        source = anything(dataset, list_once)
+        while True:
+            choice = chosen(source, dest, without=full, **asked)
+            job = choice.job
+            if dest is None:
+                level = logging.WARNING if full else logging.INFO
+                _log.log(level, "staging to %s, on %s", job.dest, filesystem_of(job.dest))
+            try:
+                return _carry_out(choice, started)
+            except StorageError as error:
+                together = needs.exchange if needs else mpi.can_agree(topology)
+                if dest is not None or together or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                _log.warning("%s", error)
+                full.append(job.dest)
 
 
 def _listing(topology: Topology, needs: Needs | None) -> AbstractContextManager[ListOnce | None]:
@@ -90,63 +100,36 @@ def _listing(topology: Topology, needs: Needs | None) -> AbstractContextManager[
     return by_processes(topology, by_folder=needs is not None)
 
 
-def _run(
-    job: Job, dest: str | PathLike[str] | None, strategy: str, needs: Needs | None, started: float
-) -> tuple[Manifest, StageSummary]:
-    """Returns the same as `run`, once the source is known."""
-    if dest is not None:
-        learn_id(job.manifest, job.dest)
-        return _carry_out(job, strategy, started)
-    full: list[Path] = []
-    while True:
-        job = with_dest(job, strategy, full)
-        _log.log(logging.WARNING if full else logging.INFO, "staging to %s, on %s", job.dest, filesystem_of(job.dest))
-        try:
-            return _carry_out(job, strategy, started)
-        except StorageError as error:
-            together = needs.exchange if needs else mpi.can_agree(job.topology)
-            if together or error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            _log.warning("%s", error)
-            full.append(job.dest)
-
-
-def _carried_out(chosen: Strategy, job: Job) -> Outcome:
+def _carried_out(strategy: Strategy, job: Job) -> Outcome:
     try:
-        if chosen.NEEDS.shared:
+        if strategy.NEEDS.shared:
             from dlio.stage.engine.shared import complete_shared  # loaded if needed, as the next two
 
-            return complete_shared(job, chosen)
+            return complete_shared(job, strategy)
         meeting = None
-        if chosen.NEEDS.exchange:
+        if strategy.NEEDS.exchange:
             from dlio.stage.meeting.gathering import met
 
             job, meeting = met(job)
-        return complete(job, chosen, meeting)
+        return complete(job, strategy, meeting)
     except DlioError:
         if job.topology.world_size == 1:  # else another process may be running there
             from dlio.stage.upkeep.clean import abandon
 
             with suppress(DlioError, OSError):  # the first error counts
-                abandon(job.dest, chosen.copy_name(job))
+                abandon(job.dest, strategy.copy_name(job))
         raise
 
 
-def _carry_out(job: Job, strategy: str, started: float) -> tuple[Manifest, StageSummary]:
-    """Returns the same as `run`, for the folder `job.dest`."""
-    check_job(job, strategy)
-    rates = ""
-    if strategy == AUTO:
-        decision = decide(job.manifest, job.dest, job.topology, job.options.epochs, job.options.machine)
-        rates = decision.rates
-        strategy, job = decision.strategy, replace(job, options=replace(job.options, copies=decision.copies))
-        _log.info("staging by %s: %s", strategy, decision.why)
-        check_job(job, strategy)
-    chosen = load(strategy)
-    if not chosen.NEEDS.exchange:
+def _carry_out(choice: Choice, started: float) -> tuple[Manifest, StageSummary]:
+    """Returns the same as `run`."""
+    job, strategy = choice.job, load(choice.name)
+    if choice.cost:
+        _log.info("staging by %s: %s", choice.name, choice.cost.why)
+    if not strategy.NEEDS.exchange:
         mpi.agreed()
     with trace.span("stage", "stage", str(job.source)):
-        outcome = _carried_out(chosen, job)
+        outcome = _carried_out(strategy, job)
     remember(job.dest)
     staged = outcome.manifest
     if staged.format == TREE:  # its digests were found on the way
@@ -154,10 +137,80 @@ def _carry_out(job: Job, strategy: str, started: float) -> tuple[Manifest, Stage
     return staged, StageSummary(
         path=str(staged.path),
         content_id=job.manifest.content_id,
-        strategy=strategy,
+        strategy=choice.name,
         node=socket.gethostname(),
         source_bytes=outcome.source_bytes,
         copied_bytes=outcome.copied_bytes,
         seconds=round(time.monotonic() - started, 3),
-        rates=rates,
+        rates=choice.cost.rates if choice.cost else "",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What `run` would do; its fields are the JSON that `dlio stage --dry-run --json` prints.
+
+    Attributes:
+        decision: the strategy and its predicted cost.
+        path: the staged data set, file or folder on this node.
+        content_id: its content id.
+        file_system: the file system of the destination.
+        is_dataset: whether it is a data set, and no other file or folder, which has no epochs.
+        pays_after_epochs: after how many epochs staging has paid for itself; None for never.
+        layout: how files shall be striped; "" if stripes are not chosen.
+        rates: the machine file, or that of the rates measured; "" for those of a typical cluster.
+    """
+
+    decision: Cost
+    path: str
+    content_id: str
+    file_system: str
+    is_dataset: bool
+    pays_after_epochs: float | None
+    layout: str = ""
+    rates: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns all fields in one flat dictionary."""
+        return asdict(self.decision) | {name: value for name, value in asdict(self).items() if name != "decision"}
+
+
+def preview(
+    dataset: str | PathLike[str] | Manifest | StagingSource,
+    dest: str | PathLike[str] | None,
+    **asked: Unpack[Asked],
+) -> Preview:
+    """Returns what `run` with the same arguments would do; writes nothing.
+
+    Raises:
+        DlioError: as `dlio.stage`.
+    """
+    from dlio.stage.strategies.stripe import layouts_text  # runs commands
+
+    choice = chosen(anything(dataset), dest, **asked)
+    job, machine = choice.job, machine_of(choice.job)
+    decision = choice.cost or _asked_for(choice.name, job, machine)
+    if decision.bytes_per_node > machine.free_bytes:
+        room = f"{job.dest} has room for {machine.free_bytes:,} bytes, {decision.bytes_per_node:,} are needed"
+        raise StorageError(errno.ENOSPC, f"{room} with {decision.strategy}: free some space or choose another folder")
+    strategy = load(decision.strategy)
+    folder = folder_for_us(job.dest, strategy.copy_name(job), files_of(job.manifest.shards))
+    is_dataset = job.manifest.format != TREE
+    pays_after = pays_after_epochs(decision.seconds, job.manifest.num_bytes, machine) if is_dataset else math.inf
+    return Preview(
+        decision,
+        str(replace(job.manifest, root=folder.path).path),
+        job.manifest.content_id,
+        str(filesystem_of(job.dest)),
+        is_dataset,
+        round(pays_after, 1) if math.isfinite(pays_after) else None,
+        layouts_text(strategy.layouts(job).values()) if isinstance(strategy, LayingOut) else "",
+        machine.rates,
+    )
+
+
+def _asked_for(strategy: str, job: Job, machine: Machine) -> Cost:
+    """Returns the cost of a strategy that the user named, and whether it fits."""
+    cost = cost_of(strategy, Volume.of(job.manifest), machine, job.options.copies)
+    room = f"{format_size(cost.bytes_per_node)} on each node, and this one has room for"
+    return replace(cost, why=f"it was asked for; {room} {format_size(machine.free_bytes)}")

@@ -46,6 +46,13 @@ def meet_in(folder: Path, patch: pytest.MonkeyPatch) -> None:
     patch.setenv(INTERFACE, "127.0.0.1")
 
 
+def are_patient(patch: pytest.MonkeyPatch) -> None:
+    """Lets nodes take none for lost because it is slow, as on a busy machine."""
+    patch.setattr(meeting, "JOIN_SECONDS", WAIT_SECONDS)
+    for name in ("CONNECT_SECONDS", "SILENCE_SECONDS"):
+        patch.setattr(wire, name, WAIT_SECONDS)
+
+
 def met(content: str, node: int, count: int) -> Meeting:
     """Returns a node's part of a meeting in the folder of this job."""
     return Meeting(MeetingFolder(meeting_folder(content), node, count), node, count, content)

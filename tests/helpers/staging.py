@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.io.files import digest_file
 from dlio.stage.copies.folder import StagedFolder
-from dlio.stage.job import Listeners
+from dlio.stage.job import Job, Listeners
+from dlio.stage.planning.flows import Sizes
+from dlio.stage.transfer.source import source_of
 from dlio.testing.strategies import write_dataset as write_dataset
 
 MiB = 1 << 20
@@ -46,6 +51,16 @@ def assert_staged(staged: Manifest, source: Manifest) -> None:
 def folder_of(staged: Manifest) -> StagedFolder:
     """Returns the folder that a staged manifest lies in."""
     return StagedFolder(staged.root.parent.parent, staged.root.name)
+
+
+def one_file_each(shards: NDArray[np.int64]) -> Sizes:
+    """Returns the sizes of shards that are one file each."""
+    return Sizes(shards, np.ones_like(shards), shards)
+
+
+def job_of(dataset: Manifest, dest: Path, topology: Topology) -> Job:
+    """Returns one process's part in staging a data set."""
+    return Job(source_of(dataset), dest, topology)
 
 
 def node(rank: int, count: int) -> Topology:

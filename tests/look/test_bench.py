@@ -12,7 +12,7 @@ from dlio.errors import StorageError
 from dlio.look import bench as bench_module
 from dlio.look.bench import Measured
 from dlio.look.measure import loading, storage
-from dlio.stage.choose import measured
+from dlio.stage.choose import machine_file
 from tests.helpers.images import make_image_folder
 
 
@@ -28,14 +28,14 @@ def test_rates_are_measured_told_and_kept(quick, tmp_path, run):
     make_image_folder(tmp_path / "photos", {"cat": 5, "dog": 7})
     packed = dlio.pack(tmp_path / "photos", tmp_path / "packed", engine="serial")
     (tmp_path / "node").mkdir()
-    before = measured.load()
+    before = machine_file.measured()
     code, out, _ = run("bench", tmp_path / "packed", tmp_path / "node", "--transform", "CenterCrop:8", "--json")
     found = json.loads(out)
     assert (code, found["num_samples"], found["num_bytes"]) == (0, 12, packed.num_bytes)
     assert all(found[name] > 0 for name in ("source_rate", "write_rate", "read_rate", "decode_rate"))
     assert set(found["loader_rates"]) >= {"1"} and len(found["verdict"]) == 3
-    kept = measured.load()
-    assert before == measured.Rates() and found["rates"] == str(measured.path())
+    kept = machine_file.measured()
+    assert before == machine_file.Rates() and found["rates"] == str(machine_file.rates_path())
     assert found["source_rate"] in kept.read.values() and found["write_rate"] in kept.write.values()
     assert list((tmp_path / "node").iterdir()) == []
     assert found["rates"] in dlio.plan(tmp_path / "packed", nodes=2).chosen.why
@@ -45,7 +45,7 @@ def test_a_set_too_small_to_measure_leaves_the_source_unknown(quick, monkeypatch
     monkeypatch.setattr(bench_module, "_ENOUGH_BYTES", 1 << 40)
     packed = dlio.pack(photos, photos.parent / "packed", engine="serial")
     found = dlio.bench(packed, photos.parent)
-    assert found.source_rate == 0 and measured.load().read == {}
+    assert found.source_rate == 0 and machine_file.measured().read == {}
     assert "too small" in found.verdict()[1]
 
 

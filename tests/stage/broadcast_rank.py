@@ -51,6 +51,7 @@ leave(f"{rank}.pid", str(os.getpid()))
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # Hydra's signal that another process ended
 foreground.FIRST_SECONDS, foreground.BEAT_SECONDS = 0.1, 0.05
 liveness.LOST_SECONDS = float(os.environ.get("LOST_SECONDS", "20"))
+meeting.JOIN_SECONDS = float(os.environ.get("JOIN_SECONDS", "5"))
 meeting.LATE_SECONDS = float(os.environ.get("LATE_SECONDS", "60"))
 liveness.ARRIVAL_SECONDS = float(os.environ.get("ARRIVAL_SECONDS", "180"))
 while len(list(Path(log).glob("*.pid"))) < int(os.environ.get("TOGETHER", "0")):

@@ -15,8 +15,8 @@ import dlio
 from dlio.dataset.manifest import Manifest
 from dlio.errors import DigestError, StorageError, UsageError
 from dlio.formats.layouts.file_list import FileList
+from dlio.io import threads
 from dlio.pack import plan
-from dlio.stage.transfer import side_by_side
 from dlio.stage.transfer.source import source_of
 from tests.helpers.images import make_image_folder
 from tests.helpers.lazy import Lazy
@@ -56,7 +56,7 @@ def test_parts_are_staged_and_a_loader_fills_the_cache(found, tmp_path):
 @pytest.mark.parametrize("is_slow", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_any_range_is_that_of_the_files_one_after_the_other(found, monkeypatch, seed, is_slow):
-    monkeypatch.setattr(side_by_side, "_SLOW_SECONDS", -1.0 if is_slow else 10.0)
+    monkeypatch.setattr(threads, "_SLOW_SECONDS", -1.0 if is_slow else 10.0)
     source, choose = source_of(found.root), random.Random(seed)
     whole, names = b"", [key for key, _ in PackedDataset(found.root).samples]
     at = 0

@@ -10,7 +10,7 @@ import pytest
 import dlio
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import ManifestError
-from dlio.stage.choose.destination import learn_id
+from dlio.stage.choose.choice import learn_id
 from dlio.stage.client.resolve import opened
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.run import StageSummary, run

@@ -12,13 +12,13 @@ import dlio
 from dlio.cli import main
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError, UsageError
-from dlio.stage.choose.decide import decide, machine_of
-from dlio.stage.choose.preview import preview
+from dlio.stage.choose.choice import decide, machine_of
+from dlio.stage.client.start import ensure_agent
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.node_cache import room
 from dlio.stage.job import Options
-from dlio.stage.run import run
-from tests.helpers.staging import MiB, assert_staged, node, write_dataset
+from dlio.stage.run import preview, run
+from tests.helpers.staging import MiB, assert_staged, job_of, node, write_dataset
 
 
 @pytest.fixture
@@ -28,12 +28,12 @@ def dataset(large_dataset: Manifest) -> Manifest:
 
 
 def test_one_node_with_room_takes_the_whole(dataset: Manifest, tmp_path: Path) -> None:
-    decision = decide(dataset, tmp_path / "local", node(0, 1))
+    decision = decide(job_of(dataset, tmp_path / "local", node(0, 1)))
     assert (decision.strategy, decision.bytes_per_node) == ("replicate", dataset.num_bytes)
     staged, summary = run(dataset, tmp_path / "local", strategy="auto")
     assert summary.strategy == "replicate"
     assert_staged(staged, dataset)
-    assert decide(dataset, tmp_path / "local", node(0, 1)).why == "the copy exists already"
+    assert decide(job_of(dataset, tmp_path / "local", node(0, 1))).why == "the copy exists already"
 
 
 def test_nodes_that_cannot_agree_refuse_to_stage_in_parts(dataset: Manifest, small_disk: Callable[[str], Path]) -> None:
@@ -56,14 +56,14 @@ def test_half_of_the_memory_counts_as_room(
     from dlio.io.filesystems import memory_left
 
     disk = small_disk("size=1000g")
-    assert machine_of(dataset, disk, node(0, 2)).free_bytes <= 0.51 * memory_left()
+    assert machine_of(job_of(dataset, disk, node(0, 2))).free_bytes <= 0.51 * memory_left()
 
 
 def test_a_shared_folder_is_filled_by_all_nodes(
     dataset: Manifest, tmp_path: Path, slow_source: Callable[..., Path]
 ) -> None:
     shared = slow_source(dataset.root)
-    assert decide(dataset, shared, node(0, 4)).strategy == "stripe"
+    assert decide(job_of(dataset, shared, node(0, 4))).strategy == "stripe"
 
 
 def test_room_includes_what_may_be_evicted(tmp_path: Path, small_disk: Callable[[str], Path]) -> None:
@@ -109,3 +109,13 @@ def test_a_dry_run_refuses_what_stage_would_refuse(
         preview(dataset, tmp_path, strategy="partition", options=Options(copies=3), topology=node(0, 2))
     with pytest.raises(UsageError, match="other machines see too"):
         preview(dataset, shared / "local", strategy="replicate", topology=node(0, 1))
+
+
+WAYS: dict[str, Callable[..., object]] = {"run": run, "preview": preview, "ensure_agent": ensure_agent}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_all_ways_to_stage_refuse_a_mode_that_lets_others_write(way: str, dataset: Manifest, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="mode 666: staged files can be 600, 640 or 644"):
+        WAYS[way](dataset.root, tmp_path / "local", options=Options(mode=0o666))
+    assert not (tmp_path / "local").exists()

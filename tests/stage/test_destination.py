@@ -15,12 +15,13 @@ from dlio import cli
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError, UsageError
 from dlio.io import filesystems
-from dlio.stage.choose import destination
-from dlio.stage.choose.destination import learn_id, with_dest
-from dlio.stage.job import Job
-from dlio.stage.transfer.source import source_of
+from dlio.stage.choose import choice
+from dlio.stage.choose.choice import learn_id, with_dest
+from dlio.stage.client import launch
+from dlio.stage.client.start import Task, ensure_agent
+from dlio.stage.run import preview, run
 from tests.helpers.forked import Forked
-from tests.helpers.staging import MiB, assert_staged, node, write_dataset
+from tests.helpers.staging import MiB, assert_staged, job_of, node, write_dataset
 
 
 @pytest.fixture
@@ -95,16 +96,33 @@ def test_room_nowhere_is_said_with_what_there_is(disks: tuple[Path, Path], tmp_p
     source = write_dataset(tmp_path / "source", [30 * MiB, 30 * MiB, 30 * MiB])
     with pytest.raises(StorageError, match=rf"no local folder has room .*{disks[0]} .*{disks[1]} .*name a DEST"):
         dlio.stage(source)
-    job = Job(source_of(source), tmp_path, node(0, 3))
+    job = job_of(source, tmp_path, node(0, 3))
     assert with_dest(job, "auto").dest == with_dest(job, "partition").dest == disks[1]
     with pytest.raises(UsageError, match="stripe needs DEST"):
         with_dest(job, "stripe")
 
 
+@pytest.mark.parametrize("strategy", ["auto", "replicate"])
+def test_all_ways_to_stage_choose_the_same_folder_and_strategy(
+    strategy: str, disks: tuple[Path, Path], dataset: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks: list[str] = []
+    monkeypatch.setattr(launch, "agent", lambda task, log: tasks.append(task))
+    seen = preview(dataset.root, None, strategy=strategy)
+    folder = ensure_agent(dataset.root, strategy=strategy)
+    assert (
+        folder.dest == disks[1]
+        and str(folder.path) == seen.path
+        and Task.from_json(tasks[0]).strategy == seen.decision.strategy
+    )
+    staged, summary = run(dataset.root, None, strategy=strategy)
+    assert (str(staged.root), summary.strategy) == (seen.path, seen.decision.strategy)
+
+
 @pytest.fixture
 def small_manifests_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """A content id is looked for, however small the data set is."""
-    monkeypatch.setattr(destination, "_WORTH_SHARDS", 1)
+    monkeypatch.setattr(choice, "_WORTH_SHARDS", 1)
 
 
 def _learned(source: Path, dest: Path) -> str | None:

@@ -25,7 +25,7 @@ from dlio.stage.copies.base_folder import is_closed, marker_of, may_change, open
 from dlio.stage.copies.blocks import BLOCK_BYTES, Blocks
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
-from dlio.stage.copies.ownership import is_safe
+from dlio.stage.copies.locations import is_safe
 from dlio.stage.engine.complete import residue_removed, take_over
 from dlio.stage.run import run
 from dlio.stage.upkeep.as_owner import switch_user

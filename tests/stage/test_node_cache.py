@@ -19,8 +19,8 @@ from dlio.stage.client.resolve import resolve
 from dlio.stage.copies.base_folder import open_up
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.lease import take
+from dlio.stage.copies.locations import own_dest
 from dlio.stage.copies.node_cache import copies, is_being_filled, is_in_use
-from dlio.stage.copies.ownership import own_dest
 from dlio.stage.engine.complete import residue_removed
 from dlio.stage.upkeep.clean import clean
 from tests.helpers.forked import Forked, wait_for

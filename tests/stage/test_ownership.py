@@ -12,10 +12,10 @@ import pytest
 import dlio
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError
-from dlio.stage.choose.preview import preview
 from dlio.stage.client.resolve import resolve
 from dlio.stage.copies.base_folder import open_up
 from dlio.stage.copies.lease import leases
+from dlio.stage.run import preview
 from dlio.stage.upkeep.clean import clean
 from tests.helpers.forked import Forked
 from tests.helpers.staging import assert_staged, folder_of

@@ -15,7 +15,7 @@ from dlio import cli
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import ManifestError, StorageError
-from dlio.stage.choose import destination
+from dlio.stage.choose import choice
 from dlio.stage.client.resolve import resolve
 from dlio.stage.copies import lease
 from dlio.stage.copies.folder import StagedFolder
@@ -208,8 +208,8 @@ def test_another_users_copy_does_not_decide_the_destination(
 ) -> None:
     folders = [tmp_path / "fast", dest]
     folders[0].mkdir()
-    monkeypatch.setattr(destination, "local_folders", lambda: [("announced", each) for each in folders])
+    monkeypatch.setattr(choice, "local_folders", lambda: [("announced", each) for each in folders])
     (dest / "dlio").mkdir(mode=0o755)
     whole_copy(StagedFolder(dest, dataset.content_id), dest, dataset)
     job = Job(source_of(dataset), Path(), Topology(0, 1))
-    assert destination.with_dest(job, AUTO).dest == folders[0]
+    assert choice.with_dest(job, AUTO).dest == folders[0]

@@ -13,7 +13,7 @@ from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError
 from dlio.io.open_folder import OpenFolder
 from dlio.stage.client import launch, start
-from dlio.stage.copies import base_folder, ownership
+from dlio.stage.copies import base_folder, locations
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.engine import __main__ as agent_main
 from dlio.stage.engine import background
@@ -62,7 +62,7 @@ class Pause:
 @pytest.fixture(params=["before DEST/dlio is made", "before the copy is claimed"])
 def pause(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pause:
     """A pause when the folder of the copy is chosen."""
-    found, plain, safe = Pause(), ownership.open_up, ownership.check_safe
+    found, plain, safe = Pause(), locations.open_up, locations.check_safe
     is_early = request.param == "before DEST/dlio is made"
     dest = open_to_all(tmp_path)
     if not is_early:
@@ -78,8 +78,8 @@ def pause(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         if not is_early:
             found.here()
 
-    monkeypatch.setattr(ownership, "open_up", open_up)
-    monkeypatch.setattr(ownership, "check_safe", check_safe)
+    monkeypatch.setattr(locations, "open_up", open_up)
+    monkeypatch.setattr(locations, "check_safe", check_safe)
     return found
 
 

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from dlio.errors import StorageError
-from dlio.stage.transfer import side_by_side
-from dlio.stage.transfer.side_by_side import SideBySide
+from dlio.io import threads as io_threads
+from dlio.io.threads import SideBySide
 
 
 @pytest.fixture
@@ -22,8 +22,8 @@ def files() -> Iterator[SideBySide]:
 
 
 def test_quick_files_are_read_by_one_thread_at_a_time(files: SideBySide, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(side_by_side, "_SLOW_SECONDS", 60.0)
-    monkeypatch.setattr(side_by_side, "_TURN_SECONDS", 60.0)
+    monkeypatch.setattr(io_threads, "_SLOW_SECONDS", 60.0)
+    monkeypatch.setattr(io_threads, "_TURN_SECONDS", 60.0)
     began, other_began = threading.Event(), threading.Event()
 
     def first(item: int) -> None:
@@ -39,7 +39,7 @@ def test_quick_files_are_read_by_one_thread_at_a_time(files: SideBySide, monkeyp
 
 
 def test_a_read_that_hangs_holds_up_its_own_group_only(files: SideBySide, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(side_by_side, "_TURN_SECONDS", 0.01)
+    monkeypatch.setattr(io_threads, "_TURN_SECONDS", 0.01)
     began, others_are_read = threading.Event(), threading.Event()
 
     def hangs(_: int) -> None:
@@ -56,7 +56,7 @@ def test_a_read_that_hangs_holds_up_its_own_group_only(files: SideBySide, monkey
 
 def test_one_slow_read_among_quick_ones_starts_no_threads(files: SideBySide, monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([0.0, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 3.0])  # before and after each of five reads
-    monkeypatch.setattr(side_by_side.time, "perf_counter", lambda: next(times))
+    monkeypatch.setattr(io_threads.time, "perf_counter", lambda: next(times))
     readers = set[int]()
     files.each(lambda item: readers.add(threading.get_ident()), range(5))
     assert readers == {threading.get_ident()}
@@ -65,7 +65,7 @@ def test_one_slow_read_among_quick_ones_starts_no_threads(files: SideBySide, mon
 def test_a_read_that_fails_is_raised_when_no_other_read_still_writes(
     files: SideBySide, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(side_by_side, "_SLOW_SECONDS", -1.0)
+    monkeypatch.setattr(io_threads, "_SLOW_SECONDS", -1.0)
     slow_began, target = threading.Event(), bytearray(6)
 
     def read(item: int) -> None:
@@ -85,9 +85,9 @@ def test_a_read_that_fails_is_raised_when_no_other_read_still_writes(
 def test_a_close_leaves_a_read_that_hangs_behind_and_ends_the_others(
     files: SideBySide, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(side_by_side, "_SLOW_SECONDS", -1.0)
-    monkeypatch.setattr(side_by_side, "_THREADS", 1)
-    monkeypatch.setattr(side_by_side, "INTERRUPT_SECONDS", 0.01)
+    monkeypatch.setattr(io_threads, "_SLOW_SECONDS", -1.0)
+    monkeypatch.setattr(io_threads, "_READERS", 1)
+    monkeypatch.setattr(io_threads, "INTERRUPT_SECONDS", 0.01)
     began, go_on = threading.Event(), threading.Event()
 
     def hangs(item: int) -> None:

@@ -18,13 +18,14 @@ from dlio.errors import UsageError
 from dlio.stage import simulate
 from dlio.stage.choose import machine_file
 from dlio.stage.planning.cost import Machine, Volume
-from dlio.stage.planning.flows import Sizes, shared
+from dlio.stage.planning.flows import shared
 from dlio.stage.planning.plan import BLOCK_BYTES
 from dlio.stage.planning.simulation import timeline
 from dlio.stage.strategies import cost_of, names
+from tests.helpers.staging import one_file_each
 
 GB = 10**9
-EVEN = Sizes.of_one_file_each(np.full(448, GB // 10))
+EVEN = one_file_each(np.full(448, GB // 10))
 MACHINE = Machine(16, 10**13, source=5e9, client=1e9)
 RATES = st.floats(1e8, 1e12)
 
@@ -36,7 +37,7 @@ RATES = st.floats(1e8, 1e12)
 )
 def test_where_all_is_even_the_simulator_gives_the_times_of_the_cost_model(per_node: int, machine: Machine) -> None:
     machine = replace(machine, num_nodes=7)
-    sizes = Sizes.of_one_file_each(np.full(7 * per_node, GB))
+    sizes = one_file_each(np.full(7 * per_node, GB))
     for name in names():
         predicted = cost_of(name, Volume(7 * per_node * GB, 7 * per_node, GB), machine).seconds
         start = 7 * BLOCK_BYTES * (6 / min(machine.source, 7 * machine.client) + 1 / machine.network)
@@ -55,7 +56,7 @@ def test_where_all_is_even_the_simulator_gives_the_times_of_the_cost_model(per_n
 )
 def test_nodes_of_a_broadcast_wait_for_the_first_shards_of_the_others(shards: int, source: float, idle: float) -> None:
     machine = Machine(100, 10**13, source=source, client=25e9, network=1e12, local=2e9)
-    found = simulate(Sizes.of_one_file_each(np.full(shards, 256_000_000)), machine, "broadcast").seconds
+    found = simulate(one_file_each(np.full(shards, 256_000_000)), machine, "broadcast").seconds
     begun = 6 * 100 * BLOCK_BYTES / source  # the blocks that are read first
     assert found == pytest.approx(shards * 256e6 / min(source, 2e9) + idle, abs=begun + 0.01)
 

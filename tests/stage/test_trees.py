@@ -18,9 +18,9 @@ import dlio
 from dlio.cli import main
 from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.errors import DigestError, ManifestError, StorageError, UsageError
+from dlio.io import threads
 from dlio.stage.job import Listeners
 from dlio.stage.run import run
-from dlio.stage.transfer import side_by_side
 from dlio.stage.transfer.source import MountedFolder
 from dlio.stage.transfer.tree import TreeFolder
 from tests.helpers.agents import end_agent
@@ -223,7 +223,7 @@ def test_two_processes_of_a_node_copy_once(tree: Path, tmp_path: Path, slow_sour
 def test_small_files_of_slow_storage_are_read_side_by_side(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(side_by_side, "_SLOW_SECONDS", -1.0)
+    monkeypatch.setattr(threads, "_SLOW_SECONDS", -1.0)
     names, plain = set[str](), MountedFolder.read_range
 
     def noted(self: MountedFolder, file: File, offset: int, target: memoryview) -> None:

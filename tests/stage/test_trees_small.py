@@ -18,13 +18,13 @@ from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.dataset.tree import Entry, encoded, fetched, groups_of, manifest_of, slices
 from dlio.errors import StorageError
 from dlio.io import filesystems
-from dlio.stage.copies.small_files import write_group
+from dlio.stage.copies.tree import write_group
 from dlio.stage.job import Listeners
 from dlio.stage.run import run
 from dlio.stage.transfer.tree import TreeFolder
 from tests.helpers.agents import end_agent
 from tests.helpers.forked import Forked
-from tests.helpers.live import meet_in
+from tests.helpers.live import are_patient, meet_in
 from tests.helpers.staging import folder_of
 from tests.helpers.trees import make_tree, snapshot
 from tests.helpers.users import open_to_all, unprivileged
@@ -90,6 +90,7 @@ def test_two_agents_list_nothing_again(
     lists, folders = tmp_path / "lists", ["/env", "/env/bin", "/env/empty", "/env/empty/inner"]
     mounted = slow_source(tree.parent, "--lists", str(lists)) / "env"
     meet_in(tmp_path / "meet", monkeypatch)
+    are_patient(monkeypatch)
     monkeypatch.delenv("DLIO_LAUNCHER")
 
     def stage(node: int, option: str) -> None:

@@ -24,7 +24,7 @@ from dlio.io import filesystems
 from dlio.stage.client import launch
 from dlio.stage.client.start import Task
 from dlio.stage.copies import locations
-from dlio.stage.copies.ownership import own_dest
+from dlio.stage.copies.locations import own_dest
 from tools.simulate.chance import Chance
 from tools.simulate.primitives import Waiting
 from tools.simulate.process import Process

@@ -19,12 +19,12 @@ from dlio.loaders.dataset import PackedSamples
 from dlio.look.checks.finding import Finding, State, judged
 from dlio.look.classes import evenly_spaced
 from dlio.pack.upright import orientation
-from dlio.stage.choose import measured
+from dlio.stage.choose import machine_file
 from dlio.stage.client.resolve import resolve
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.locations import folders_with_copies
 from dlio.stage.copies.node_cache import copies, is_being_filled, is_in_use
-from dlio.stage.planning import striping
+from dlio.stage.strategies import stripe
 from dlio.targets import IMAGE
 from dlio.urls import shown, without_credentials
 
@@ -94,11 +94,13 @@ def _num_bytes(copy: StagedFolder) -> int:
 
 def rates(check: str) -> Iterator[Finding]:
     """Whether the rates of storage were measured."""
-    known = measured.load()
+    known = machine_file.measured()
     verbs = {"read": known.read, "write": known.write}
     found = [f"{verb} {name} {format_size(rate)}/s" for verb, of in verbs.items() for name, rate in of.items()]
     advice = "plan and stage assume those of a typical cluster: measure yours with dlio bench DATASET"
-    yield judged(check, f"{', '.join(found)} ({measured.path()})" if found else "not measured", not found, advice)
+    yield judged(
+        check, f"{', '.join(found)} ({machine_file.rates_path()})" if found else "not measured", not found, advice
+    )
 
 
 def _size(manifest: Manifest) -> str:
@@ -125,7 +127,7 @@ def data_set(path: str | Path, check: str) -> Iterator[Finding]:
     yield Finding(check, State.GOOD, f"{_size(manifest)}, on {filesystem_of(path)}")
     yield from _shards(manifest, check)
     yield from _turned(manifest, check, _SOME_IMAGES)
-    if striping.is_lustre(path) and manifest.shards:
+    if stripe.is_lustre(path) and manifest.shards:
         yield _stripes(manifest, check)
     staged = resolve(path)
     shared = filesystem_of(path).shared and staged == path
@@ -162,8 +164,8 @@ def _stripes(manifest: Manifest, check: str) -> Finding:
     file = max(
         (file for shard in manifest.shards for file in files_here(manifest, shard)), key=lambda file: file.num_bytes
     )
-    layout = striping.layout_of(manifest.root / file.name)
-    wanted = striping.stripe_count(file.num_bytes, len(manifest.shards), len(striping.targets(manifest.root)))
+    layout = stripe.layout_of(manifest.root / file.name)
+    wanted = stripe.stripe_count(file.num_bytes, len(manifest.shards), len(stripe.targets(manifest.root)))
     advice = f"{wanted} would be right: dlio stage DATASET FOLDER --strategy stripe copies it so"
     return judged(check, f"{file.name} lies on {layout.count} storage targets", layout.count < wanted, advice)
 

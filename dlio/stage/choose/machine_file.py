@@ -1,4 +1,6 @@
-"""Machine files: a cluster described in TOML, and those of public systems that are included.
+"""What a machine can do: described in a machine file, or measured here by `dlio bench`.
+
+A machine file describes a cluster in TOML; those of public systems are included:
 
     # what it is, and where the figures come from
     source = 1.5e12     # bytes per second from the shared file system to all nodes
@@ -6,27 +8,42 @@
 
 The keys are the attributes of `dlio.stage.planning.cost.Machine`, except for the number of nodes, which is the job's,
 and `rates`, which names the file. Figures that a file leaves out are those of a typical cluster.
+
+`dlio bench` keeps the rates of storage in a file of this user. The keys are file systems, the values bytes per second
+of one node. DLIO_RATES names another file.
+
+    ~/.cache/dlio/rates.json    {"read": {"lustre at /lustre": 1.9e9}, "write": {"xfs at /scratch": 2.1e9}}
 """
 
 from __future__ import annotations
 
 import errno
-import tomllib
-from dataclasses import fields, replace
-from difflib import get_close_matches
+import json
+import logging
+import os
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from dlio.errors import StorageError, UsageError
+from dlio.dataset.manifest import Manifest
+from dlio.errors import DlioError, StorageError, UsageError
 from dlio.io import files
+from dlio.io.filesystems import filesystem_of, local_folders
 from dlio.stage.planning.cost import Machine
 
 FOLDER = Path(__file__).parent / "machines"
+VARIABLE = "DLIO_RATES"
 _MOST_BYTES = 1 << 20
 _RATES = ("source", "client", "network", "local")
 _TYPES: dict[str, type] = {each.name: type(getattr(Machine(1, 0), each.name)) for each in fields(Machine)}
 _EXPECTED = {bool: "a truth value", int: "a whole number", float: "a number"}
 _KNOWN = {name: kind for name, kind in _TYPES.items() if name not in ("num_nodes", "rates")}
+_log = logging.getLogger(__name__)
+
+
+def known(machine: Machine, name: str, manifest: Manifest, dest: Path | None) -> Machine:
+    """Returns a machine with the figures of the machine file `name`, or if that is "" as `applied`; raises so."""
+    return described(name, machine) if name else applied(machine, manifest, dest)
 
 
 def names() -> list[str]:
@@ -45,6 +62,9 @@ def described(name: str, machine: Machine) -> Machine:
         UsageError: no such machine or file exists, or it holds something else.
         StorageError: it cannot be read.
     """
+    import tomllib  # only for those who name a machine
+    from difflib import get_close_matches
+
     path = FOLDER / f"{name}.toml" if name in names() else Path(name)
     try:
         found = tomllib.loads(files.read_regular(path, _MOST_BYTES)[:_MOST_BYTES].decode())
@@ -76,3 +96,86 @@ def _figure(key: str, value: Any) -> Any:
         return kind(value)
     except OverflowError as error:
         raise UsageError(f"{key} as {value!r}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What one node reads from file systems and writes to them, in bytes per second."""
+
+    read: dict[str, float] = field(default_factory=dict)
+    write: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises ValueError if a rate is not a number above 0."""
+        for rate in (*self.read.values(), *self.write.values()):
+            if not (isinstance(rate, float | int) and 0 < rate < float("inf")):
+                raise ValueError(f"{rate!r} is not a rate")
+
+
+def rates_path() -> Path:
+    """Returns the file of the rates.
+
+    Raises:
+        UsageError: neither DLIO_RATES nor XDG_CACHE_HOME is set, and this user has no home.
+    """
+    if named := os.environ.get(VARIABLE):
+        return Path(named).absolute()
+    try:
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError as error:
+        raise UsageError(f"this user has no home: name a file for the rates in {VARIABLE}") from error
+    return (Path(cache) / "dlio" / "rates.json").absolute()
+
+
+def measured() -> Rates:
+    """Returns the measured rates; none without a readable file."""
+    try:
+        file = rates_path()
+    except UsageError:  # so there are none
+        return Rates()
+    try:
+        return Rates(**json.loads(files.read_regular(file, _MOST_BYTES)))
+    except FileNotFoundError:
+        return Rates()
+    except (DlioError, OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        if getattr(error, "errno", None) is None:
+            _log.warning("%s is not a file of rates, and is ignored: run dlio bench again: %s", file, error)
+        return Rates()
+
+
+def add_rates(more: Rates) -> Path:
+    """Adds rates to the file, and returns its path.
+
+    Raises:
+        StorageError: it cannot be written.
+        UsageError: this user has no home, and no file is named.
+    """
+    before, target = measured(), rates_path()
+    whole = Rates(before.read | more.read, before.write | more.write)
+    with files.storage_errors("create", target.parent):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    files.publish_bytes(target, json.dumps(asdict(whole), indent=2).encode() + b"\n")
+    return target
+
+
+def applied(machine: Machine, manifest: Manifest, dest: Path | None) -> Machine:
+    """Returns the machine with the rates measured of the data set's file system and of DEST's.
+
+    The rate of all nodes together is not measured: it is taken to be at least that of one node.
+
+    Args:
+        machine: with the cost model's rates.
+        manifest: a data set; at a URL nothing is known of its source.
+        dest: the folder to stage to; None for the first of this node's local folders whose rate is known.
+    """
+    rates = measured()
+    if rates == Rates():
+        return machine
+    found: dict[str, float] = {}
+    client = rates.read.get(str(filesystem_of(manifest.root))) if manifest.root.is_dir() else None
+    if client is not None:
+        found |= {"client": client, "source": max(client, machine.source)}
+    folders = [dest] if dest is not None else [folder for _, folder in local_folders()]
+    written = [rates.write[name] for name in map(str, map(filesystem_of, folders)) if name in rates.write]
+    found |= {"local": written[0]} if written else {}
+    return replace(machine, **found, rates=str(rates_path())) if found else machine  # type: ignore[arg-type]

@@ -13,8 +13,7 @@ from dlio.errors import ManifestError, StorageError
 from dlio.stage.copies.base_folder import CONTROL, MARKER, copy_named
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.lease import take
-from dlio.stage.copies.locations import known_folders
-from dlio.stage.copies.ownership import loose_around, own_dest, safe_copies
+from dlio.stage.copies.locations import known_folders, loose_around, own_dest, safe_copies
 from dlio.stage.planning.plan import has_parts
 from dlio.stage.transfer.source import source_of
 from dlio.urls import is_url, shown
@@ -45,22 +44,24 @@ def resolve(dataset: str | os.PathLike[str]) -> Path:
 
 def staged(dataset: str | os.PathLike[str]) -> Manifest:
     """Returns the manifest of the copy that `resolve` finds; raises as it does."""
+    return opened(dataset, is_complete=True)[0]
+
+
+def opened(dataset: str | os.PathLike[str], *, is_complete: bool = False) -> tuple[Manifest, LiveFilling | None]:
+    """Returns the manifest of the copy that `resolve` finds, or of one that is filled, with that; raises as it does.
+
+    Args:
+        dataset: as `resolve`.
+        is_complete: copies that are being filled do not count.
+    """
     wanted = source_of(dataset).manifest
     for folder in _candidates(wanted.content_id):
         take(folder)
-        if found := _proved(folder, wanted):
-            _log.info("%s is read from its staged copy %s", _shown(dataset), found.root)
-            return found
-    return _unstaged(dataset, wanted)
+        found, filling = _proved(folder, wanted), None
+        if not is_complete and (found is None or has_parts(found)):
+            from dlio.stage.client.filling import find_filling  # the engine: a loader of complete data needs it not
 
-
-def opened(dataset: str | os.PathLike[str]) -> tuple[Manifest, LiveFilling | None]:
-    """Returns the manifest of the copy that `resolve` finds, or of one that is filled, with that; raises as it does."""
-    wanted = source_of(dataset).manifest
-    for folder in _candidates(wanted.content_id):
-        take(folder)
-        found = _proved(folder, wanted)
-        filling = _filling(folder, dataset) if found is None or has_parts(found) else None
+            filling = find_filling(folder, dataset)
         if filling is not None and filling.manifest.content_id == wanted.content_id:
             _log.info("%s is read from %s, which is being filled", _shown(dataset), folder.path)
             return filling.manifest, filling
@@ -68,12 +69,6 @@ def opened(dataset: str | os.PathLike[str]) -> tuple[Manifest, LiveFilling | Non
             _log.info("%s is read from its staged copy %s", _shown(dataset), found.root)
             return found, None
     return _unstaged(dataset, wanted), None
-
-
-def _filling(folder: StagedFolder, dataset: str | os.PathLike[str]) -> LiveFilling | None:
-    from dlio.stage.client.filling import find_filling  # the whole engine, which a loader of complete data never needs
-
-    return find_filling(folder, dataset)
 
 
 def _unstaged(dataset: str | os.PathLike[str], wanted: Manifest) -> Manifest:
@@ -97,7 +92,7 @@ def _candidates(content_id: str) -> Iterator[StagedFolder]:
             advice = f"chmod +t {loose[0]} makes it safe"
             _log.warning("%s is ignored: anybody could replace what is staged there (%s)", named, advice)
             continue
-        yield from safe_copies(content_id, (named, own_dest(named), own_dest(named, 0)))
+        yield from safe_copies(content_id, (named, own_dest(named, 0)))
 
 
 def _proved(folder: StagedFolder, wanted: Manifest) -> Manifest | None:

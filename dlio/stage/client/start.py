@@ -7,29 +7,26 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from dlio.cluster.topology import Topology
 from dlio.dataset.location import TREE
 from dlio.errors import LauncherError, UsageError
 from dlio.io.open_folder import TakenError
-from dlio.stage.choose.decide import check_job
-from dlio.stage.choose.destination import with_dest
+from dlio.stage.choose.choice import chosen
 from dlio.stage.client import launch
-from dlio.stage.client.client import connect
-from dlio.stage.client.status import copies
+from dlio.stage.client.client import answer, copies
 from dlio.stage.copies import lease
 from dlio.stage.copies.base_folder import check_names
 from dlio.stage.copies.folder import StagedFolder
-from dlio.stage.copies.live_folder import AgentRecord, LiveFolder
-from dlio.stage.copies.locations import remember
-from dlio.stage.copies.ownership import choosing_again, folder_for_us, open_for_us
-from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options, await_leader
+from dlio.stage.copies.live_folder import LiveFolder
+from dlio.stage.copies.locations import choosing_again, folder_for_us, open_for_us, remember
+from dlio.stage.job import NO_OPTIONS, Asked, Job, Options, await_leader
 from dlio.stage.planning.plan import Plan
-from dlio.stage.strategies import AUTO, Strategy, load, names_for
+from dlio.stage.strategies import AUTO, Strategy, load
 from dlio.stage.transfer.source import StagingSource, source_of
 from dlio.stage.transfer.tree import TreeFolder, anything
 
@@ -121,48 +118,36 @@ def ensure_agent(
     dest: str | os.PathLike[str] | None = None,
     *,
     find: Callable[[str], StagingSource] = source_of,
-    strategy: str = AUTO,
-    topology: Topology | None = None,
-    options: Options = NO_OPTIONS,
     cache_bytes: int | None = None,
-    listeners: Listeners = NO_LISTENERS,
+    **asked: Unpack[Asked],
 ) -> StagedFolder:
     """Returns the folder of a copy that is complete, or that an agent of this node fills, which is started if need be.
 
     The copy is leased for this job. Every process of a job may call it, at once.
 
     Args:
-        dataset, dest, topology: as `dlio.stage`.
+        dataset, dest: as `dlio.stage`.
         find: returns the source of `dataset`; by default that of a data set only.
-        strategy: as `dlio.stage`; by default that of this job's agent that is here already, else replicate.
-        options: as `dlio stage` has them.
         cache_bytes: the most that this node keeps; by default as much as there is room.
-        listeners: `chosen` is called with a destination that was not named.
+        asked: see `Asked`; the strategy is by default that of this job's agent that is here already.
 
     Raises:
         DlioError: as `dlio.stage`, or the agent could not start.
     """
     name = os.fspath(dataset) if "://" in os.fspath(dataset) else os.path.abspath(dataset)  # noqa: PTH100
-    job = Job(find(name), Path(dest or "").absolute(), topology or Topology.from_env(), options, listeners)
-    if strategy == AUTO and (task := _under_way(job.manifest.content_id, dest)):
-        dest, strategy, cache_bytes = task.dest, task.strategy, task.cache_bytes
-        job = replace(job, dest=dest, options=task.options)
-    strategy = "replicate" if strategy == AUTO else strategy
-    chosen = load(strategy)
-    if chosen.NEEDS.shared:
-        raise UsageError(f"{strategy} cannot run in the background: choose one of {names_for(shared=False)}")
-    chosen.copy_name(job)  # raises at once what the job lacks
-    if cache_bytes is not None and job.manifest.format == TREE:
-        raise UsageError(f"{job.manifest.path} is copied as a whole: leave out the limit of what this node keeps")
-    if dest is None:
-        job = with_dest(job, strategy)
-    check_job(job, strategy)
-    modules = [os.path.abspath(each) for each in sys.path] if "." in strategy else []  # noqa: PTH100
-    name, listed = (
-        (str(job.source.path), job.source.table.decode()) if isinstance(job.source, TreeFolder) else (name, "")
-    )
+    source = find(name)
+    if asked.get("strategy", AUTO) == AUTO and (task := _under_way(source.manifest.content_id, dest)):
+        dest, cache_bytes = task.dest, task.cache_bytes
+        asked |= {"strategy": task.strategy, "options": task.options}
+    if cache_bytes is not None and source.manifest.format == TREE:
+        raise UsageError(f"{source.manifest.path} is copied as a whole: leave out the limit of what this node keeps")
+    choice = chosen(source, dest, in_background=True, **asked)
+    job, listed = choice.job, ""
+    modules = [os.path.abspath(each) for each in sys.path] if "." in choice.name else []  # noqa: PTH100
+    if isinstance(source, TreeFolder):
+        name, listed = str(source.path), source.table.decode()
     task = Task(
-        name, job.dest, strategy, job.topology, job.options, cache_bytes, modules=modules, listed=listed
+        name, job.dest, choice.name, job.topology, job.options, cache_bytes, modules=modules, listed=listed
     )  # fmt: skip
     return choosing_again(partial(_ensured, task, job))
 
@@ -173,8 +158,8 @@ def _ensured(task: Task, job: Job) -> StagedFolder:
     open_for_us(folder)
     remember(job.dest)
     lease.take(folder)
-    await_leader(job, lambda: serves(folder, plan) is not None)  # rather than start many agents that give up
-    if not _answers(serves(folder, plan), folder):
+    await_leader(job, lambda: is_served(folder, plan))  # rather than start many agents that give up
+    if answer(folder) is None and not _needs_none(folder, plan):
         launch.agent(task.to_json(), LiveFolder(folder).log)
     if folder_for_us(job.dest, folder.copy, plan.wanted) != folder:  # so the agent has chosen another, too
         raise TakenError(f"{folder.path} was created by another user first: stage again")
@@ -194,16 +179,10 @@ def task_of_job(live: LiveFolder) -> Task | None:
     return task if task and is_recent and task.is_ours else None
 
 
-def _answers(found: AgentRecord | StagedFolder | None, folder: StagedFolder) -> bool:
-    """Returns whether a copy needs no agent, or its agent can be reached from here."""
-    client = connect(folder) if isinstance(found, AgentRecord) else None
-    if client:
-        client.close()
-    return client is not None or isinstance(found, StagedFolder)
+def is_served(folder: StagedFolder, plan: Plan) -> bool:
+    """Returns whether an agent serves a copy, or it needs none."""
+    return LiveFolder(folder).agent() is not None or _needs_none(folder, plan)
 
 
-def serves(folder: StagedFolder, plan: Plan) -> AgentRecord | StagedFolder | None:
-    """Returns the agent that serves a copy, or the copy itself if it needs none; None if one must be started."""
-    if agent := LiveFolder(folder).agent():
-        return agent
-    return folder if not plan.needs_peers and folder.holds(plan.wanted) else None
+def _needs_none(folder: StagedFolder, plan: Plan) -> bool:
+    return not plan.needs_peers and folder.holds(plan.wanted)

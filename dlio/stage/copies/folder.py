@@ -10,7 +10,7 @@
     DEST/dlio/<copy>/manifest.jsonl   published last, when all files are complete
 
 `<copy>` is the data set's content id; the copy of a part adds `.<node>of<nodes>x<copies>`. If another user's folder,
-copy or claim is in the way, DEST/dlio-u<uid> is used instead of DEST (ownership.py).
+copy or claim is in the way, DEST/dlio-u<uid> is used instead of DEST (locations.py).
 
 Others may write to DEST, DEST/dlio and the folders of claims and leases. So entries of these are opened by
 `open_cache`.
@@ -37,7 +37,7 @@ from dlio.io.threads import in_threads
 from dlio.stage.copies.access import Access, without_lists
 from dlio.stage.copies.base_folder import CACHE, CLAIMS, CONTROL, MARKER, is_closed, is_own, marker_of, open_cache
 from dlio.stage.copies.learned import Learned
-from dlio.stage.copies.restoring import restore
+from dlio.stage.copies.tree import restore
 
 ASIDE = "aside"
 LIVE = "live"
@@ -130,18 +130,8 @@ class StagedFolder:
         with files.storage_errors("access", self.path), suppress(FileNotFoundError, PermissionError):
             if self.marked_as() != self.copy or not self.is_published():
                 return False
-            names = [file.name for file in wanted]
-            return self._lists_only(names) or not self._not_listed(names)
+            return not self._not_listed([file.name for file in wanted])
         return False
-
-    def _lists_only(self, names: Sequence[str]) -> bool:
-        """Returns whether this folder lists `names` and dlio's own entries, and nothing else.
-
-        Sums of hashes, in any order, take a quarter of the time of sets. Two different lists of so many names have the
-        same sum, and a copy that lacks files is taken for complete, once in 2^64.
-        """
-        listed, expected = os.listdir(self.path), (*names, NAME, CONTROL)  # noqa: PTH208  names are enough
-        return len(listed) == len(expected) and sum(map(hash, listed)) == sum(map(hash, expected))
 
     def marked_as(self) -> object:
         """Returns the name in the marker; None if the marker does not exist or is not complete."""

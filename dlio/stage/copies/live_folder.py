@@ -11,7 +11,7 @@ import logging
 import os
 import shutil
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -28,6 +28,8 @@ from dlio.locking.owner import Owner
 from dlio.stage.copies.base_folder import CONTROL
 from dlio.stage.copies.blocks import Blocks
 from dlio.stage.copies.folder import LIVE, StagedFolder
+from dlio.stage.copies.learned import Learned
+from dlio.stage.copies.tree import is_intact
 
 AGENT, SOCKET, TASK, LOG, FILES = "agent.json", "socket", "task.json", "agent.log", "files"
 _VERSION = 3  # of the folder: to be changed with its layout, and with what its processes say to each other
@@ -115,6 +117,20 @@ class LiveFolder:
                 with suppress(StorageError):
                     total += Blocks.open(bits, file.num_bytes).present_bytes
         return total
+
+    def lacking(self, wanted: Sequence[File], groups: Mapping[str, Sequence[File]]) -> list[File]:
+        """Returns which files and groups the copy lacks: they, or their digests, are not there; raises StorageError."""
+        learned, is_published = Learned(self.staged.path), self.staged.has_manifest()
+        listed = [file for one in wanted for file in groups.get(one.name, [one])]
+        missing = {file.name for file in self.staged.missing(listed)} | learned.lacking(listed)
+
+        def is_here(one: File) -> bool:
+            group = groups.get(one.name)
+            if group is None or not missing.isdisjoint([file.name for file in group]):
+                return group is None and one.name not in missing
+            return is_published or is_intact(self.staged.path, group, learned)
+
+        return [one for one in wanted if not is_here(one)]
 
     def make(self) -> None:
         """Makes the folder; raises StorageError if it cannot be made."""
@@ -235,12 +251,8 @@ class LiveFolder:
 
     def keep_task(self, task: str) -> None:
         """Writes the task, which may hold a password in a URL; raises StorageError if the file cannot be written."""
-        self._keep(TASK, task.encode())
-
-    def _keep(self, name: str, data: bytes) -> None:
-        """Writes a file that only this user may read."""
-        with files.storage_errors("write", self.path / name), self.open() as opened:
-            opened.publish(name, data, 0o600)
+        with files.storage_errors("write", self.path / TASK), self.open() as opened:
+            opened.publish(TASK, task.encode(), 0o600)
 
     def manifest(self) -> Manifest | None:
         """Returns the manifest of the copy as it will be, with the copy as its root; None if there is none yet.

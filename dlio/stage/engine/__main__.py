@@ -19,10 +19,10 @@ from pathlib import Path
 from dlio.errors import DlioError, MissingError, StorageError
 from dlio.io import files, limits, world
 from dlio.locking.claim import claimed
-from dlio.stage.client.start import START_SECONDS, Task, serves
+from dlio.stage.client.start import START_SECONDS, Task, is_served
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
-from dlio.stage.copies.ownership import check_safe, choosing_again, open_for_us
+from dlio.stage.copies.locations import check_safe, choosing_again, open_for_us
 from dlio.stage.engine.background import AgentStopped, Background
 from dlio.stage.engine.complete import Claims, fill
 from dlio.stage.job import Job
@@ -70,7 +70,7 @@ def _is_served(folder: StagedFolder, plan: Plan) -> Callable[[], bool]:
     deadline = world.monotonic() + START_SECONDS
 
     def look() -> bool:
-        if serves(folder, plan) is not None:
+        if is_served(folder, plan):
             return True
         if world.monotonic() > deadline:
             raise StorageError(

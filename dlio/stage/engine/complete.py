@@ -19,13 +19,13 @@ from dlio.errors import StorageError
 from dlio.io import limits
 from dlio.locking.claim import claimed
 from dlio.locking.claim_file import Claim, is_in_force
-from dlio.stage.client.status import Following
+from dlio.stage.client.client import Following
 from dlio.stage.copies import lease
 from dlio.stage.copies.base_folder import check_names
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
+from dlio.stage.copies.locations import check_safe, choosing_again, folder_for_us, open_for_us
 from dlio.stage.copies.node_cache import is_being_filled
-from dlio.stage.copies.ownership import check_safe, choosing_again, folder_for_us, open_for_us
 from dlio.stage.engine.foreground import Foreground
 from dlio.stage.engine.node import Node
 from dlio.stage.engine.writing import Create

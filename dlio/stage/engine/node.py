@@ -13,7 +13,6 @@ from dlio.locking.claim_file import Claim, is_in_force
 from dlio.locking.owner import Owner
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import AgentRecord, LiveFolder
-from dlio.stage.copies.small_files import lacking
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.relay import Relay
@@ -94,7 +93,7 @@ class Node:
     def _lacking(self) -> set[int]:
         """Returns the numbers of the kept files that have no final name, or no digest, yet; raises StorageError."""
         kept = {self.plan.listed[number]: number for number in self.plan.kept}
-        return {kept[file] for file in lacking(self.folder, list(kept), self.plan.groups)}
+        return {kept[file] for file in self._live.lacking(list(kept), self.plan.groups)}
 
     def begin(self, claim: Claim | None = None) -> None:
         """Publishes its address for the loaders and the other nodes, and starts to fetch.

@@ -100,7 +100,7 @@ class Server:
             self._orders.pop(client, None)
 
     def stat(self) -> dict[str, Any]:
-        """Returns how far this node and the others are; see dlio/stage/client/status.py."""
+        """Returns how far this node and the others are; see dlio/stage/client/client.py."""
         meeting = self._meeting
         others = [peer for peer in meeting.known() if meeting.peer(peer.node)] if meeting else []
         return {

@@ -6,25 +6,20 @@ never came. So the copy is complete when the first node returns, whichever node 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from dlio.dataset.shard import files_of
-from dlio.errors import StorageError
 from dlio.locking.claim import claimed
 from dlio.stage.copies.base_folder import check_names
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
-from dlio.stage.copies.ownership import check_safe, choosing_again, folder_for_us, open_for_us
+from dlio.stage.copies.locations import check_safe, choosing_again, folder_for_us, open_for_us
 from dlio.stage.engine.complete import fill, residue_removed
 from dlio.stage.engine.foreground import Foreground
 from dlio.stage.engine.writing import Create
 from dlio.stage.job import Job, Outcome
-from dlio.stage.planning import striping
 from dlio.stage.planning.plan import Plan
-from dlio.stage.planning.striping import Layout
 from dlio.stage.strategies import LayingOut, Strategy
 
 
@@ -43,13 +38,14 @@ def _complete(job: Job, strategy: Strategy) -> Outcome:
         return Outcome(staged)
     open_for_us(whole)
     laid_out = strategy.layouts(job) if isinstance(strategy, LayingOut) else {}
-    create = (lambda path, file: striping.create(path, laid_out[file.name])) if laid_out else None
+    create = (lambda path, file: laid_out[file.name].create(path)) if laid_out else None
     node, nodes = job.topology.node_and_count or (0, 1)
     done = []
     for share in ((node + step) % nodes for step in range(nodes)):
         plan = strategy.plan(replace(job, topology=replace(job.topology, node_rank=share, num_nodes=nodes)))
         done.append(_copy_share(job, replace(whole, share=f"{share}of{nodes}"), plan, create))
-    _check_layouts(whole.path, laid_out)
+    for name, layout in laid_out.items():
+        layout.check(whole.path / name)
     with claimed(whole.claims / "manifest", whole.is_published) as claim:
         if claim is not None:
             for share in range(nodes):
@@ -66,13 +62,3 @@ def _copy_share(job: Job, folder: StagedFolder, plan: Plan, create: Create | Non
             return Outcome(job.manifest)
         with residue_removed(folder, claims[0]):
             return fill(job, plan, folder, claims, Foreground(job), create=create)
-
-
-def _check_layouts(root: Path, laid_out: Mapping[str, Layout]) -> None:
-    """Raises StorageError if a file is not on the target that it was assigned to."""
-    for name, wanted in laid_out.items():
-        if wanted.first is None:
-            continue
-        found = striping.layout_of(root / name)
-        if (found.count, found.size, found.first) != (wanted.count, wanted.size, wanted.first):
-            raise StorageError(f"{root / name} was laid out as {found}, not {wanted}: stage without --ost-per-rank")

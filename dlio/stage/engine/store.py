@@ -22,7 +22,7 @@ from dlio.stage.copies.access import Access
 from dlio.stage.copies.base_folder import CONTROL
 from dlio.stage.copies.learned import Learned
 from dlio.stage.copies.live_folder import LiveFolder
-from dlio.stage.copies.small_files import Groups
+from dlio.stage.copies.tree import Groups
 from dlio.stage.engine import writing
 from dlio.stage.engine.failures import FULL, FullError
 from dlio.stage.engine.running_digest import Begun, Held, RunningDigest

@@ -36,11 +36,6 @@ class Sizes:
         files = np.array([file.num_bytes for file in files_of(manifest.shards)], np.int64)
         return cls(shards, num_files, files)
 
-    @classmethod
-    def of_one_file_each(cls, shards: NDArray[np.int64]) -> Sizes:
-        """Returns the sizes of shards that are one file each."""
-        return cls(shards, (shards > 0).astype(np.int64), shards)
-
 
 @dataclass(frozen=True, slots=True)
 class Flows:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # the command line's help is not to load these
     from dlio.stage.planning.cost import Cost, Machine, Volume
     from dlio.stage.planning.flows import Flows, Sizes
     from dlio.stage.planning.plan import Plan
-    from dlio.stage.planning.striping import Layout
+    from dlio.stage.strategies.stripe import Layout
 
 AUTO = "auto"  # stands for the strategy that `dlio.stage.choose.auto` chooses
 

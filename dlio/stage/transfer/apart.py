@@ -14,8 +14,8 @@ from dlio.dataset.apart import is_apart, list_of
 from dlio.dataset.manifest import File
 from dlio.errors import CorruptRecordError, StorageError
 from dlio.io.random_access import Numbers
+from dlio.io.threads import SideBySide
 from dlio.stage.copies.access import PRIVATE, Access
-from dlio.stage.transfer.side_by_side import SideBySide
 
 if TYPE_CHECKING:
     from dlio.formats.layouts.file_list import FileList

@@ -17,7 +17,7 @@ from dlio.dataset.remote import fetch_manifest, fetch_range
 from dlio.errors import StorageError, UsageError
 from dlio.io.remote_files import RemoteFiles
 from dlio.stage.copies.access import PRIVATE, Access
-from dlio.stage.copies.restoring import check_reserved
+from dlio.stage.copies.tree import check_reserved
 
 
 class Remote:

@@ -32,9 +32,8 @@ from dlio.stage.copies.base_folder import (
 )
 from dlio.stage.copies.folder import ASIDE, StagedFolder
 from dlio.stage.copies.live_folder import END_SECONDS, LiveFolder, end_agents
-from dlio.stage.copies.locations import folders_to_clean, folders_with_copies
+from dlio.stage.copies.locations import folders_to_clean, folders_with_copies, own_dest
 from dlio.stage.copies.node_cache import LEAVING, REMOVED, copies, discard, forget_claims, is_in_use, remove_unused
-from dlio.stage.copies.ownership import own_dest
 from dlio.stage.meeting import folder as meeting_folder
 from dlio.stage.upkeep.as_owner import in_time
 from dlio.stage.upkeep.patience import DEADLINE_SECONDS, Patience

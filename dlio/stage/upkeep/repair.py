@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -27,7 +26,7 @@ from dlio.stage.copies.base_folder import CACHE, copy_named
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.learned import Learned
 from dlio.stage.copies.live_folder import LiveFolder
-from dlio.stage.copies.ownership import is_safe
+from dlio.stage.copies.locations import is_safe
 from dlio.stage.engine.complete import Claims, residue_removed, take_over
 from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.store import Store
@@ -70,7 +69,7 @@ def manifest_at_rest(folder: StagedFolder) -> Manifest:
     name = copy_named(folder.copy)
     if name is None or manifest.content_id != name["content_id"]:
         raise ManifestError(f"{manifest.root / NAME} has the content id {manifest.content_id}, not its folder's")
-    if manifest.node != _node(name):
+    if manifest.node != (None if name["node"] is None else int(name["node"])):
         raise ManifestError(f"{manifest.root / NAME} is for the node {manifest.node}, not its folder's")
     return manifest
 
@@ -85,10 +84,6 @@ def manifest_of(folder: StagedFolder, source: str | None = None) -> tuple[Manife
         return manifest_at_rest(folder), ""
     except (ManifestError, StorageError) as error:
         return _as_staged(origin_of(folder, source), folder), error.text
-
-
-def _node(name: re.Match[str]) -> int | None:
-    return None if name["node"] is None else int(name["node"])
 
 
 def origin_of(folder: StagedFolder, source: str | None = None) -> StagingSource:

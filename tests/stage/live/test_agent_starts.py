@@ -27,10 +27,9 @@ from dlio.locking import claim_file
 from dlio.locking.claim import claimed
 from dlio.locking.owner import Owner
 from dlio.stage.client import launch, start
-from dlio.stage.client.client import connect
+from dlio.stage.client.client import Client, answer, status
 from dlio.stage.client.filling import find_filling
 from dlio.stage.client.start import ensure_agent
-from dlio.stage.client.status import status
 from dlio.stage.copies.base_folder import open_up
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import AgentRecord, LiveFolder, end_agents
@@ -137,9 +136,7 @@ def test_an_agent_that_is_asked_for_joins_a_plain_stage(source: Manifest, tmp_pa
     assert agent and agent.owner.pid == stager.pid
     (copy,) = status(source.content_id, dest)
     assert not copy["is_complete"] and copy["nodes"][0]["total_bytes"] == source.num_bytes
-    client = connect(folder)
-    assert client
-    with closing(client):
+    with closing(Client(folder)) as client:
         go_on.touch()
         assert client.need(15, [(0, 5)]) in Origin
     assert stager.wait() == 0
@@ -216,10 +213,9 @@ def test_a_killed_agent_is_followed_by_one_that_goes_on(
         eventually(lambda: agent.owner.is_alive() is False)
     assert damaged_files(folder.path, source) == []
     assert ensure_agent(source.root, dest) == folder
-    client = connect(folder, restart=lambda: ensure_agent(source.root, dest))
-    assert client or folder.has_manifest()  # on a busy machine, all may be there by now
-    if client:
-        with closing(client):
+    assert answer(folder) or folder.has_manifest()  # on a busy machine, all may be there by now
+    if answer(folder):
+        with closing(Client(folder, restart=lambda: ensure_agent(source.root, dest))) as client:
             assert client.need(15, [(0, 5)]) in Origin
     eventually(folder.has_manifest)
     end_agents([LiveFolder(folder)])
@@ -248,8 +244,8 @@ def test_only_a_part_needs_its_killed_agent(
 def test_many_processes_start_one_agent(source: Manifest, tmp_path: Path, ended: list[StagedFolder]) -> None:
     dest = tmp_path / "dest"
     code = (
-        "import sys; from dlio.stage.client.start import ensure_agent; from dlio.stage.client.client import connect\n"
-        "folder = ensure_agent(sys.argv[1], sys.argv[2]); client = connect(folder)\n"
+        "import sys; from dlio.stage.client.start import ensure_agent; from dlio.stage.client.client import Client\n"
+        "folder = ensure_agent(sys.argv[1], sys.argv[2]); client = Client(folder)\n"
         "client.need(0); print(folder.path)"
     )
     command = [sys.executable, "-c", code, str(source.root), str(dest)]

@@ -18,9 +18,8 @@ from dlio.errors import StorageError
 from dlio.loaders import staging_line
 from dlio.locking.owner import Owner
 from dlio.stage.client import filling
-from dlio.stage.client.client import Client
+from dlio.stage.client.client import Client, status_from
 from dlio.stage.client.start import ensure_agent
-from dlio.stage.client.status import status_from
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import AgentRecord, LiveFolder
 from dlio.stage.meeting.peer import MOST_TEXT, Peer, shortened

@@ -29,7 +29,7 @@ from dlio.stage.protocol.connection import AgentError
 from dlio.stage.protocol.wire import Op, Request, Status
 from dlio.stage.transfer.tree import TreeFolder, anything
 from tests.helpers.forked import Forked
-from tests.helpers.live import eventually, meet_in
+from tests.helpers.live import WAIT_SECONDS, are_patient, eventually, meet_in
 from tests.helpers.staging import node
 from tests.helpers.trees import make_tree
 
@@ -67,8 +67,9 @@ class Nodes:
 
 @pytest.fixture
 def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Nodes]]:
-    """Makes nodes that meet in a folder, and list another."""
+    """Makes nodes that meet in a folder, and list another; none is taken for lost because it is slow."""
     meet_in(tmp_path / "meet", monkeypatch)
+    are_patient(monkeypatch)
     with ExitStack() as stack:
 
         def make(count: int) -> Nodes:
@@ -97,12 +98,24 @@ def test_a_late_node_gets_a_list_of_now(nodes: Callable[[int], Nodes], monkeypat
     assert two.listed == [0, 0]
 
 
-def test_other_processes_of_a_node_ask_its_first(nodes: Callable[[int], Nodes]) -> None:
+def test_other_processes_of_a_node_ask_its_first(
+    nodes: Callable[[int], Nodes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "_LAST_SECONDS", WAIT_SECONDS)
     two = nodes(2)
-    second = two.start(0, topology=Topology(1, 4, 1, 2, 0, 2))  # comes before the first, and waits for it
-    first, other = (two.start(rank, topology=Topology(2 * rank, 4, 0, 2, rank, 2)) for rank in range(2))
+    second = two.start(0, topology=Topology(1, 3, 1, 2, 0, 2))  # comes before the first, and waits for it
+    first, other = two.start(0, topology=Topology(0, 3, 0, 2, 0, 2)), two.start(1, topology=Topology(2, 3, 0, 1, 1, 2))
     assert first.result() == second.result() == other.result()
     assert two.listed == [0]
+
+
+def test_processes_that_never_ask_hold_up_nobody(
+    nodes: Callable[[int], Nodes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(meeting, "JOIN_SECONDS", 1000.0)
+    two = nodes(2)
+    found = [two.start(rank, topology=Topology(8 * rank, 16, 0, 8, rank, 2)) for rank in range(2)]
+    assert {each.result() for each in found} == {TreeFolder(two.tree).table}
 
 
 def _dies(context: Path) -> None:

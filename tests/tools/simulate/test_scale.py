@@ -11,8 +11,8 @@ import pytest
 
 from dlio.stage import simulate
 from dlio.stage.planning.cost import Machine
-from dlio.stage.planning.flows import Sizes
 from dlio.stage.planning.simulation import Simulation
+from tests.helpers.staging import one_file_each
 from tools.simulate import forked, scale
 
 _MACHINE = Machine(4, 10**15, source=100e9, client=100e9, network=25e9, local=2e9)
@@ -25,7 +25,7 @@ def _engine(job: scale.Job, tmp_path: Path) -> scale.Found:
 
 def _planned(job: scale.Job) -> Simulation:
     """Returns what `dlio plan` says."""
-    sizes = Sizes.of_one_file_each(np.full(job.shards, job.shard_bytes))
+    sizes = one_file_each(np.full(job.shards, job.shard_bytes))
     return simulate(sizes, job.machine, "broadcast", seed=job.seed)
 
 
