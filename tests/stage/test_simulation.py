@@ -48,9 +48,9 @@ def test_where_all_is_even_the_simulator_gives_the_times_of_the_cost_model(per_n
 @pytest.mark.parametrize(
     ("shards", "source", "idle"),
     [
-        (200, 10e9, 2.432),  # the first shards of all nodes are read in 2.56 s, and each node takes one in 0.128 s
-        (200, 100e9, 0.128),
-        (200, 1e9, 99 * 0.128),  # all is read in 51.2 s: then each takes the last shards of 99 nodes
+        (400, 10e9, 2.432),  # the first shards of all nodes are read in 2.56 s, and each node takes one in 0.128 s
+        (400, 100e9, 0.128),
+        (400, 1e9, 99 * 0.128),  # all is read in 102.4 s: then each takes the last shards of 99 nodes
         (1, 1e9, 0.0),  # all wait for the same shard, as it is read
     ],
 )
