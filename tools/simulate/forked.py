@@ -54,7 +54,7 @@ class Schedule:
 
 def run(schedule: Schedule) -> Outcome:
     """Returns the result of a schedule that has a process to itself."""
-    return next(_begun([schedule]))
+    return next(several([schedule]))
 
 
 def several(schedules: Iterable[Schedule], at_a_time: int = 0) -> Iterator[Outcome]:
@@ -64,73 +64,86 @@ def several(schedules: Iterable[Schedule], at_a_time: int = 0) -> Iterator[Outco
         schedules: to run.
         at_a_time: processes; 0 for as many as keep all processors busy.
     """
-    left, running = iter(schedules), deque[Iterator[Outcome]]()
-    while group := list(islice(left, _TOGETHER)):
-        running.append(_begun(group))
-        if len(running) == (at_a_time or 2 * len(os.sched_getaffinity(0))):
-            yield from running.popleft()
-    while running:
-        yield from running.popleft()
-
-
-def _begun(schedules: Sequence[Schedule]) -> Iterator[Outcome]:
-    """Begins schedules in a process, and returns what waits for their results."""
-    for schedule in schedules:
-        for number, num_bytes in enumerate(schedule.size.files):
-            drawn(number, num_bytes)  # once for all schedules
-    base = Path(tempfile.mkdtemp(prefix="dlio-simulate-", dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None))
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(reading)
-        _work(writing, schedules, base)
-    os.close(writing)
-    return _results(child, reading, schedules, base)
-
-
-def _results(child: int, reading: int, schedules: Sequence[Schedule], base: Path) -> Iterator[Outcome]:
-    """Yields what a process sends; what it has not done when it ends is done by another one."""
-    done = 0
+    left, running, most = iter(schedules), deque[_Group](), at_a_time or 2 * len(os.sched_getaffinity(0))
     try:
-        with os.fdopen(reading, "rb") as source, suppress(EOFError, pickle.UnpicklingError):
-            while done < len(schedules):
-                found = pickle.load(source)
+        while True:
+            while len(running) < most and (some := list(islice(left, _TOGETHER))):
+                running.append(_Group(some))
+            if not running:
+                return
+            yield from running[0].outcomes()
+            running.popleft().end()
+    finally:
+        for group in running:
+            group.end()
+
+
+class _Group:
+    """Schedules that a process runs, one after the other."""
+
+    def __init__(self, schedules: Sequence[Schedule]) -> None:
+        """Begins them."""
+        for schedule in schedules:
+            for number, num_bytes in enumerate(schedule.size.files):
+                drawn(number, num_bytes)  # once for all schedules
+        self._schedules = schedules
+        memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
+        self._base = Path(tempfile.mkdtemp(prefix="dlio-simulate-", dir=memory))
+        reading, writing = os.pipe()
+        self._child = os.fork()
+        if not self._child:
+            os.close(reading)
+            _work(writing, schedules, self._base)
+        os.close(writing)
+        self._source = os.fdopen(reading, "rb")
+
+    def outcomes(self) -> Iterator[Outcome]:
+        """Yields what the process sends; what it has not done when it ends is done by another one."""
+        done = 0
+        with suppress(EOFError, pickle.UnpicklingError):
+            while done < len(self._schedules):
+                found = pickle.load(self._source)
                 done += 1
                 yield found
-    finally:
-        os.waitpid(child, 0)
-        shutil.rmtree(base, ignore_errors=True)
-    if done < len(schedules):
-        seed, seconds = schedules[done].seed, schedules[done].seconds
-        yield Outcome(seed, broken=f"the simulator ended, or took more than {seconds} s of a processor")
-        if left := schedules[done + 1 :]:
-            yield from _begun(left)
+        if done < len(self._schedules):
+            seed, seconds = self._schedules[done].seed, self._schedules[done].seconds
+            yield Outcome(seed, broken=f"the simulator ended, or took more than {seconds} s of a processor")
+            yield from several(self._schedules[done + 1 :], at_a_time=1)
+
+    def end(self) -> None:
+        """Waits until the process has ended, after the schedule that it runs, and removes what it leaves."""
+        self._source.close()
+        os.waitpid(self._child, 0)
+        shutil.rmtree(self._base, ignore_errors=True)
 
 
 def _work(writing: int, schedules: Sequence[Schedule], base: Path) -> NoReturn:
     """Runs schedules in this process, and ends it; no `finally` of a simulated process runs."""
     faulthandler.enable()
     faulthandler.register(signal.SIGXCPU, chain=True)  # says where it hangs
-    before = _open_descriptors()
+    _close_all_but(writing)  # the results of others, whose end only their parent must read
     with suppress(BrokenPipeError), os.fdopen(writing, "wb") as sink:
         for number, each in enumerate(schedules):
             resource.setrlimit(resource.RLIMIT_CPU, (round(time.process_time()) + each.seconds, resource.RLIM_INFINITY))
             (folder := base / f"{number:02d}").mkdir()
             try:
                 outcome = scenario.run(each.seed, each.size, each.faults, folder, keep=each.keep, until=each.until)
+            except KeyboardInterrupt:
+                os._exit(1)
             except BaseException:
                 outcome = Outcome(each.seed, broken=f"the simulator failed: {traceback.format_exc()}")
             pickle.dump(outcome, sink)
             sink.flush()
-            for descriptor in _open_descriptors() - before:
-                with suppress(OSError):  # the one by which they were listed
-                    os.close(descriptor)
+            _close_all_but(writing)
             shutil.rmtree(folder)
     os._exit(0)
 
 
-def _open_descriptors() -> set[int]:
-    return {int(path.name) for path in _DESCRIPTORS.iterdir()}
+def _close_all_but(descriptor: int) -> None:
+    """Closes all files of this process but one, and what it prints to."""
+    for other in {int(path.name) for path in _DESCRIPTORS.iterdir()} - {0, 1, 2, descriptor}:
+        with suppress(OSError):  # the one by which they were listed
+            os.close(other)
 
 
 def apart(call: Callable[[], Value]) -> Value:

@@ -100,6 +100,15 @@ def test_many_schedules_are_counted_by_fault(capfd: pytest.CaptureFixture[str]) 
     assert {kind: found[kind] for kind in steady} == dict(steady)
 
 
+def test_schedules_that_nobody_waits_for_leave_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(forked, "_MEMORY", tmp_path)
+    outcomes = forked.several(_schedule(seed, []) for seed in range(1, 70))
+    assert next(outcomes).seed == 1
+    assert len([*tmp_path.iterdir()]) > 1
+    outcomes.close()
+    assert not [*tmp_path.iterdir()]
+
+
 def test_faults_are_drawn_and_named() -> None:
     size = scenario.sized(1, 5, 8)
     drawn = [faults.drawn(seed, size, faults.kinds()) for seed in range(100)]
