@@ -25,7 +25,7 @@ venv: .venv/.complete
 demo: .venv/.complete
 	.venv/bin/python tools/demo/demo.py
 
-# One process more than there are cores, since many a test waits for other processes.
+# More processes than two cores, since many a test waits for other processes.
 test: .venv/.complete
 	.venv/bin/python -m pytest -n 4 --dist worksteal -m "not jobs"
 

@@ -41,7 +41,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background
 _JOIN_SECONDS = 5
 _LONG = ("tests/tools/test_chaos.py", "tests/examples/")
 _FRAMEWORKS = {"jax", "keras", "tensorflow", "torch"}
-_USE_FRAMEWORKS = ("tests/test_document_examples.py",)
+_USE_FRAMEWORKS = ("tests/test_document_examples.py", "tests/conformance/test_live.py::test_torchs_worker_processes")
 #: Reasons other than a missing tool: a GPU, the kernel, rounds, large packages, a case that does not apply.
 _MAY_BE_SKIPPED = re.compile(
     r"GPU|the kernel|make soak|No module named '(datasets|litdata|horovod)|aarch64|libdeflate|brings libjpeg"
