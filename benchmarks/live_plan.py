@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from dlio.stage.planning.plan import assign_first, kept_shards, order_alone, owner_now
+from dlio.stage.planning.owners import assign_first, order_alone, owner_now
+from dlio.stage.planning.plan import kept_shards
 
 NODES, SHARDS, NODE = 10_000, 1_000_000, 77
 Result = TypeVar("Result")

@@ -15,7 +15,7 @@ from dlio.errors import StorageError
 from dlio.stage import simulate
 from dlio.stage.choose.auto import choose
 from dlio.stage.planning.cost import Machine, Volume, live_cost, pays_after_epochs
-from dlio.stage.planning.plan import BLOCK_BYTES
+from dlio.stage.planning.owners import BLOCK_BYTES
 from dlio.stage.strategies import cost_of
 
 GB = 10**9
@@ -34,12 +34,13 @@ def test_imagenet_on_448_nodes() -> None:
 
 
 @pytest.mark.parametrize("num_shards", [1, 3, 64])
-def test_a_node_that_reads_a_large_shard_sends_it_to_all_others(num_shards: int) -> None:
+def test_nodes_read_large_shards_together(num_shards: int) -> None:
     machine = Machine(100, 1 << 40)
     files = [File(f"shard-{number}", 50 * GB // num_shards, "") for number in range(num_shards)]
     dataset = Manifest("raw", Schema.of({}), tuple(Shard(file.name, 1, (file,)) for file in files), {}, Path("/shared"))
     expected = simulate(dataset, machine, "broadcast").seconds
-    assert cost_of("broadcast", Volume.of(dataset), machine).seconds == pytest.approx(expected, rel=0.02)
+    assert cost_of("broadcast", Volume.of(dataset), machine).seconds == pytest.approx(expected, rel=0.03)
+    assert expected == pytest.approx(50 * GB / machine.local, rel=0.03)
 
 
 def test_no_measured_staging_is_faster_than_the_model() -> None:
@@ -81,7 +82,7 @@ def test_parts_get_as_many_copies_as_fit() -> None:
 def test_the_epochs_planned_decide_between_the_whole_and_parts() -> None:
     machine = Machine(448, 100 * GB, source=5e9)
     assert choose(Volume(42 * GB, 1, GB), machine, epochs=90).strategy == "broadcast"
-    assert "it pays after 5.4 epochs" in choose(Volume(42 * GB, 1, GB), machine, epochs=90).why
+    assert "it pays after 2.6 epochs" in choose(Volume(42 * GB, 1, GB), machine, epochs=90).why
     assert choose(Volume(42 * GB, 1, GB), machine, epochs=2).strategy == "partition"
     assert "one copy in parts pays within 2 epochs" in choose(Volume(42 * GB, 1, GB), machine, epochs=2).why
     apart = replace(machine, can_exchange=False)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from dlio.dataset.manifest import File, Manifest, Shard
 from dlio.dataset.schema import Schema
-from dlio.stage.planning.plan import Plan, assign_first, interleaved, kept_shards, order_alone, owner_now, partitioned
+from dlio.stage.planning.owners import BLOCK_BYTES, assign_first, in_turn, order_alone, owner_now
+from dlio.stage.planning.plan import Plan, interleaved, kept_shards, partitioned
 
 SIZES = st.lists(st.integers(0, 1000), min_size=1, max_size=60)
 NODES = st.integers(1, 12)
@@ -119,3 +120,71 @@ def test_a_part_keeps_its_shards_and_the_small_files_of_all(sizes: list[int], nu
         assert names == {f"{number}.idx" for number in range(len(sizes))} | {file.name for file in plan.wanted}
         assert plan.is_whole
         assert all(plan.owner(number) == node for number in plan.numbers_of(plan.manifest.shards_here))
+
+
+LARGE = st.lists(st.integers(0, 30 * BLOCK_BYTES), min_size=1, max_size=4)
+
+
+@given(LARGE, st.integers(2, 12))
+def test_all_nodes_read_about_as_much_of_large_shards(sizes: list[int], num_nodes: int) -> None:
+    """And each byte is one node's, whichever of them says so."""
+    plans = [Plan(manifest_of(sizes), node, num_nodes) for node in range(num_nodes)]
+    read = [0] * num_nodes
+    for number, file in enumerate(plans[0].listed):
+        whole, own = [(0, file.num_bytes)], list[tuple[int, int]]()
+        for plan in plans:
+            spans = list(plan.share(number, whole, is_own=True))
+            assert sorted([*spans, *plan.share(number, whole, is_own=False)])[-1][1] == file.num_bytes
+            assert all(plan.owner(number, begin=each) == plan.node for begin, end in spans for each in (begin, end - 1))
+            own += spans
+            read[plan.node] += sum(end - begin for begin, end in spans)
+        assert [begin for begin, _ in sorted(own)] == [0, *(end for _, end in sorted(own)[:-1])]
+    largest = max(sum(read) / num_nodes / 4, BLOCK_BYTES)  # that is not divided
+    assert max(read) <= sum(read) / num_nodes + 2 * largest
+
+
+@given(st.integers(2, 12), st.integers(1, 20), st.integers(0, 19))
+def test_no_two_nodes_ask_the_same_one_at_a_time(num_nodes: int, turns: int, begin: int) -> None:
+    """Each goes through the others in rounds, from what is missing first on."""
+    turn = num_nodes * BLOCK_BYTES
+    spans = [(begin % turns * turn, turns * turn)]
+    rest = [[each for each, _ in in_turn(spans, 0, num_nodes, node, is_own=False)] for node in range(num_nodes)]
+    for asked in zip(*rest, strict=True):
+        assert len({each // BLOCK_BYTES % num_nodes for each in asked}) == num_nodes
+        assert len({each // turn for each in asked}) == 1
+    assert [each // turn for each in rest[0]] == sorted(each // turn for each in rest[0])
+
+
+def test_only_the_pieces_of_a_lost_node_move_and_to_many_others() -> None:
+    plan = Plan(manifest_of([1000 * BLOCK_BYTES]), 0, 10)
+    begins = range(0, 1000 * BLOCK_BYTES, BLOCK_BYTES)
+    before, after = ([plan.owner(1, lost, begin) for begin in begins] for lost in ((), {3}))
+    moved = Counter(new for old, new in zip(before, after, strict=True) if old == 3)
+    assert all(old in (new, 3) for old, new in zip(before, after, strict=True))
+    assert sorted(moved) == [0, 1, 2, 4, 5, 6, 7, 8, 9] and max(moved.values()) < 30
+
+
+def test_a_shard_is_divided_only_if_it_is_large_for_the_nodes_and_all_keep_it() -> None:
+    many, few = manifest_of([2 * BLOCK_BYTES] * 100), manifest_of([2 * BLOCK_BYTES] * 3)
+    assert Plan(few, 0, 4).divides and not Plan(few, 0, 1).divides and not Plan(many, 0, 4).divides
+    assert Plan(many, 0, 40).divides
+    assert not Plan(manifest_of([BLOCK_BYTES - 3] * 3), 0, 4).divides
+    assert not Plan(few, 0, 4, room=few.num_bytes - 1).divides
+    assert not Plan(replace(partitioned(few, 4), node=1), 1, 4).divides
+
+
+@given(st.lists(st.integers(0, 200), min_size=2, max_size=12, unique=True), st.integers(2, 7), st.integers(0, 9))
+def test_what_is_missing_is_shared_out_as_the_whole_is(ends: list[int], num_nodes: int, first: int) -> None:
+    step = BLOCK_BYTES // 8
+    ordered = [each * step for each in sorted(ends)][: len(ends) // 2 * 2]
+    spans = list(zip(ordered[::2], ordered[1::2], strict=True))
+    shares = [
+        each
+        for node in range(num_nodes)
+        for each in in_turn(spans, first, num_nodes, node, is_own=True)
+        if (first + each[0] // BLOCK_BYTES) % num_nodes == node
+    ]
+    assert sum(end - begin for begin, end in shares) == sum(end - begin for begin, end in spans)
+    others = list(in_turn(spans, first, num_nodes, 0, is_own=False))
+    own = list(in_turn(spans, first, num_nodes, 0, is_own=True))
+    assert sorted(others + own) == sorted(shares)

@@ -20,7 +20,7 @@ from dlio.locking.claim import claimed
 from dlio.stage.copies import at_rest
 from dlio.stage.copies.at_rest import CopyAtRest, RateLimit
 from dlio.stage.copies.node_cache import copies
-from dlio.stage.planning.plan import BLOCK_BYTES
+from dlio.stage.planning.owners import BLOCK_BYTES
 from dlio.stage.run import run
 from dlio.stage.upkeep.as_owner import as_owner
 from dlio.stage.upkeep.scrub import Scrubbed, scrub

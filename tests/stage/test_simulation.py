@@ -19,7 +19,7 @@ from dlio.stage import simulate
 from dlio.stage.choose import machine_file
 from dlio.stage.planning.cost import Machine, Volume
 from dlio.stage.planning.flows import shared
-from dlio.stage.planning.plan import BLOCK_BYTES
+from dlio.stage.planning.owners import BLOCK_BYTES
 from dlio.stage.planning.simulation import timeline
 from dlio.stage.strategies import cost_of, names
 from tests.helpers.staging import one_file_each
@@ -51,7 +51,7 @@ def test_where_all_is_even_the_simulator_gives_the_times_of_the_cost_model(per_n
         (400, 10e9, 2.432),  # the first shards of all nodes are read in 2.56 s, and each node takes one in 0.128 s
         (400, 100e9, 0.128),
         (400, 1e9, 99 * 0.128),  # all is read in 102.4 s: then each takes the last shards of 99 nodes
-        (1, 1e9, 0.0),  # all wait for the same shard, as it is read
+        (200, 1e9, 0.2),  # they are divided, so all wait for pieces of 4 MiB
     ],
 )
 def test_nodes_of_a_broadcast_wait_for_the_first_shards_of_the_others(shards: int, source: float, idle: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ import dlio
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DigestError
 from dlio.io.files import digest_bytes
+from dlio.stage.planning.owners import BLOCK_BYTES
 from dlio.stage.planning.plan import Plan
 from dlio.stage.transfer.tree import anything
 from tests.helpers.slow_source import bytes_read
@@ -23,12 +25,19 @@ from tests.stage.launched import Cluster, needs_mpiexec
 pytestmark = [pytest.mark.jobs, needs_mpiexec]
 
 
+def _tree(tmp_path: Path) -> Path:
+    """Returns a folder with a file that is divided among a few nodes."""
+    tree = make_tree(tmp_path / "shared" / "env", small=600)
+    (tree / "weights").write_bytes(random.Random(7).randbytes(6 * BLOCK_BYTES + 5))
+    return tree
+
+
 @pytest.mark.parametrize("transport", ["mpi", "folder"])
 def test_three_nodes_list_the_folder_once_read_each_byte_once_and_agree(
     tmp_path: Path, transport: str, slow_source: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JOIN_SECONDS", "60")  # all come, on a busy machine maybe late
-    tree = make_tree(tmp_path / "shared" / "env", small=600)
+    tree = _tree(tmp_path)
     mounted, cluster = slow_source(tree.parent), Cluster(tmp_path, transport)
     source = anything(mounted / "env").manifest
     reports = cluster.run(mounted / "env", 3)
@@ -37,6 +46,7 @@ def test_three_nodes_list_the_folder_once_read_each_byte_once_and_agree(
     table = source.shards[0].num_bytes
     assert sum(report["source_bytes"] for report in reports.values()) == source.num_bytes
     assert bytes_read(mounted) == source.num_bytes - table
+    assert min(report["source_bytes"] for report in reports.values()) >= 2 * BLOCK_BYTES
     assert len({copy.digest for copy in copies}) == 1
     folders = [mounted / path.relative_to(tree.parent) for path in (tree, *tree.rglob("*")) if path.is_dir()]
     listed = [path for report in reports.values() for path in report["listed"]]
@@ -57,19 +67,21 @@ def _changed(copy: Manifest, name: str) -> None:
     journal.write_text(re.sub(rf'(\["{name}", )"[^"]*"', rf'\1"{digest}"', journal.read_text()))
 
 
-@pytest.mark.parametrize("kind", ["large", "small"])
+@pytest.mark.parametrize("kind", ["large", "small", "divided"])
 def test_a_node_with_other_bytes_than_were_read_says_so(tmp_path: Path, kind: str) -> None:
-    tree = make_tree(tmp_path / "shared" / "env", small=600)
+    tree = _tree(tmp_path) if kind == "divided" else make_tree(tmp_path / "shared" / "env", small=600)
     cluster, source = Cluster(tmp_path, "folder"), anything(tree).manifest
     cluster.run(tree, 2)
     plan = Plan(source, 0, 2)
     wanted = [number for number, file in enumerate(plan.listed) if (file.name in plan.groups) == (kind == "small")]
+    wanted = [number for number in wanted if plan.is_divided(number) == (kind == "divided")]
     one, owner = plan.listed[wanted[-1]].name, plan.owner(wanted[-1])
     copy = cluster.staged(source, 1 - owner)
     name = _plain([file.name for file in plan.groups.get(one, [plan.listed[wanted[-1]]])])
     _changed(copy, name)
     error = cluster.run(tree, 2)[f"node{1 - owner}.{1 - owner}"]["error"]
-    assert re.search(f"{one} has the digest .*, and node {owner} .*read it from the source", error)
+    how = "got pieces of it from others" if kind == "divided" else "read it from the source"
+    assert re.search(f"{one} has the digest .*, and node {owner} .*{how}", error)
     assert not (copy.root / NAME).exists() and not (copy.root / name).exists()
     cluster.run(tree, 2)
     assert snapshot(copy.path) == snapshot(tree)

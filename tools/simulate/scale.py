@@ -4,6 +4,9 @@ The real engine stages a data set by broadcast on many nodes, without faults or 
 source, the links, the disks and the meeting folder. A shard is one span. Its bytes, and all rates, are a
 hundred thousandth of what they stand for, and what else is read and sent takes no bandwidth: so the times are those of
 the whole, and memory holds it. A span comes as a whole, so it has to take less time than a node has patience (10 s).
+
+Shards that are large for the nodes are divided (--shards 1 --size 50GB), here into pieces of 64 MiB or more, eight for
+each node. A byte stands for the part of one that makes a piece a block of 16 KiB, which no piece is less than.
 """
 
 from __future__ import annotations
@@ -14,13 +17,18 @@ import os
 import resource
 import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 from dlio.errors import DlioError
 from dlio.io.sizes import parse_size
+from dlio.stage.copies.blocks import BLOCK_BYTES
+from dlio.stage.engine import running_digest
+from dlio.stage.engine.writing import MOST_BYTES
+from dlio.stage.planning import owners
 from dlio.stage.planning.cost import Machine
 from tools.simulate.chance import Chance
 from tools.simulate.cluster import MEET, SOURCE, Actor, Cluster, Size
@@ -28,11 +36,12 @@ from tools.simulate.disk import Speed
 from tools.simulate.launching import TraceLog
 from tools.simulate.network import Weather
 from tools.simulate.people import Staging
-from tools.simulate.scenario import catch_logs, pieces_of
+from tools.simulate.scenario import catch_logs, divided_by, pieces_of
 from tools.simulate.scheduler import MS, S, Scheduler
 from tools.simulate.storage import NAME, Call
 
-PART = 100_000  #: bytes that a simulated one stands for
+_PART = 100_000  # bytes that a simulated one stands for if no shard is divided
+_PIECE_BYTES, _PIECES = 64 << 20, 8  # of a divided shard at least, and of those of all shards for each node
 _STEP = 1 * S
 _TOGETHER = 100  # ms, in which all processes start
 _PATIENCE = 4 * 3600 * S
@@ -59,6 +68,17 @@ class Job:
     def num_bytes(self) -> int:
         """Of the data set."""
         return self.shards * self.shard_bytes
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether several nodes read a shard."""
+        return bool(owners.divided([self.shard_bytes] * self.shards, self.nodes))
+
+    @property
+    def part(self) -> int:
+        """The bytes that a simulated one stands for."""
+        piece = max(_PIECE_BYTES, self.num_bytes // (_PIECES * self.nodes))
+        return piece // BLOCK_BYTES if self.is_divided else _PART
 
     @property
     def bound(self) -> float:
@@ -123,22 +143,23 @@ def simulated(job: Job, base: Path) -> Found:
         base: an empty folder.
     """
     gc.disable()
-    scheduler, machine = Scheduler(job.seed), job.machine
-    size = Size(job.nodes, (job.shard_bytes // PART,) * job.shards)
-    weather = Weather(bandwidth=int(machine.network) // PART)
+    scheduler, machine, part = Scheduler(job.seed), job.machine, job.part
+    size = Size(job.nodes, (job.shard_bytes // part,) * job.shards)
+    span = BLOCK_BYTES if job.is_divided else size.files[0]
+    weather = Weather(bandwidth=int(machine.network) // part)
     cluster = Cluster(scheduler, base, size, weather)
     catch_logs(TraceLog(cluster.world, base))
     slow = [Chance(job.seed, f"slow {node}").happens(machine.slow_share) for node in range(job.nodes)]
     for node, is_slow in enumerate(slow):
         factor = machine.slow_factor if is_slow else 1.0
-        cluster.disks[node].speed = Speed(int(4 * machine.local * factor) // PART, int(machine.local * factor) // PART)
-    cluster.network.flows.least = size.files[0]
+        cluster.disks[node].speed = Speed(int(4 * machine.local * factor) // part, int(machine.local * factor) // part)
+    cluster.network.flows.least = span
     for disk in cluster.storage.disks.values():
-        disk.counted = size.files[0]
-    cluster.storage.disks[SOURCE].speed = Speed(int(machine.source) // PART)
+        disk.counted = span
+    cluster.storage.disks[SOURCE].speed = Speed(int(machine.source) // part)
     watch = _Watch(cluster)
     actors = [Actor(cluster, node, 0, "stage", Staging("broadcast")) for node in range(job.nodes)]
-    with cluster.in_place(), pieces_of(size.files[0]):
+    with cluster.in_place(), pieces_of(span), divided_by(span), gaps_of(span):
         for actor in actors:
             actor.came = Chance(job.seed, f"came {actor}").below(_TOGETHER) * MS
             actor.begin()
@@ -157,6 +178,14 @@ def simulated(job: Job, base: Path) -> Found:
         failures,
         scheduler.events,
     )
+
+
+@contextmanager
+def gaps_of(span: int) -> Iterator[None]:
+    """Has nodes read again for a digest in parts of a span, and as many at a time as they do."""
+    most = running_digest._MOST_GAP // MOST_BYTES * span
+    with mock.patch.object(running_digest, "_MOST_GAP", most), mock.patch.object(running_digest, "MOST_BYTES", span):
+        yield
 
 
 def _carried_out(cluster: Cluster, actors: Sequence[Actor], job: Job) -> int:

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from dlio.stage.engine import pending
+from dlio.stage.engine import pending, writing
 from dlio.stage.engine.writing import MOST_BYTES
-from dlio.stage.planning import flows
-from dlio.stage.planning.plan import assign_first
+from dlio.stage.planning import flows, owners
+from dlio.stage.planning.plan import Plan
 from tools.simulate.chance import Chance
 from tools.simulate.cluster import Actor, Cluster, Size
 from tools.simulate.faults import Fault
@@ -31,6 +31,7 @@ _OF_PEOPLE = ("late", "leave", "think", "twice", "doubt")
 _STEP = 1 * S
 _LAST_FAULT = 60 * S  # then all is healed
 _PIECES = (16 << 10, 16 << 10, 64 << 10, MOST_BYTES)
+_DIVIDED = (64 << 10, owners.BLOCK_BYTES)  # by the latter, which no file exceeds, none is divided
 _THREADS = (2, 3, 4, flows.THREADS)
 _PATIENCE = 150 * S  # after that every process must end: nodes that are silent, or never start, are waited for a minute
 _MOST_EPOCHS = 3
@@ -133,7 +134,7 @@ def run(
     catch_logs(handler)
     actors = _actors(cluster, kind, faults)
     scheduler.note("version", VERSION, kind.verb, kind.strategy, kind.is_introduced, size)
-    with cluster.in_place(), pieces_of(Chance(seed, "pieces").pick(_PIECES)), threads_of(seed):
+    with cluster.in_place(), pieces_of(Chance(seed, "pieces").pick(_PIECES)), threads_of(seed), divided_of(seed):
         injector.plan(faults)
         for actor in actors:
             actor.begin()
@@ -167,6 +168,21 @@ def pieces_of(num_bytes: int) -> Iterator[None]:
 def threads_of(seed: int) -> Iterator[None]:
     """Has the engine fetch by a drawn number of threads: with a few, one that waits holds up the others."""
     with mock.patch.object(flows, "THREADS", Chance(seed, "threads").pick(_THREADS)):
+        yield
+
+
+@contextmanager
+def divided_of(seed: int) -> Iterator[None]:
+    """Has the nodes divide the larger files in some schedules."""
+    with divided_by(Chance(seed, "divided").pick(_DIVIDED)):
+        yield
+
+
+@contextmanager
+def divided_by(num_bytes: int) -> Iterator[None]:
+    """Has the nodes divide files into pieces of this many bytes; such files are not written at once."""
+    once = min(num_bytes, writing.ONCE_BYTES)
+    with mock.patch.object(owners, "BLOCK_BYTES", num_bytes), mock.patch.object(writing, "ONCE_BYTES", once):
         yield
 
 
@@ -244,14 +260,18 @@ def _check(cluster: Cluster, kind: Kind, actors: Sequence[Actor], faults: Sequen
     reads_again = any(isinstance(actor.work, Loading) and actor.work.again_at for actor in actors)
     if not (reads_again or _SLOWING & {fault.kind for fault in faults}):
         oracle.check_pace(max(actor.done_at for actor in actors))
-    owners = assign_first(cluster.size.files, cluster.size.nodes)
+    placed = owners.assign_first(cluster.size.files, cluster.size.nodes)
     if kind.strategy == "partition":
-        oracle.check_reads(keepers=dict(zip(cluster.data.contents, owners, strict=True)))
+        oracle.check_reads(keepers=dict(zip(cluster.data.contents, placed, strict=True)))
         return
     is_shared = kind != Kind("stage", "replicate")
     oracle.check_reads(is_shared=is_shared)
     if is_shared:
-        shares = [0] * cluster.size.nodes
-        for node, size in zip(owners, cluster.size.files, strict=True):
-            shares[node] += size
-        cluster.watching.check_shares(shares)
+        cluster.watching.check_shares([_owned(cluster, node) for node in range(cluster.size.nodes)])
+
+
+def _owned(cluster: Cluster, node: int) -> int:
+    """Returns the bytes that a node reads from the source if no node is lost."""
+    plan = Plan(cluster.data.manifest, node, cluster.size.nodes)
+    spans = (plan.share(number, [(0, size)], is_own=True) for number, size in enumerate(cluster.size.files) if size)
+    return sum(end - begin for some in spans for begin, end in some)

@@ -14,7 +14,7 @@ from dlio.locking.claim_file import Claim
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.relay import Relay
-from dlio.stage.engine.running_digest import Held
+from dlio.stage.engine.running_digest import MOST_HELD, Held
 from dlio.stage.engine.store import Store
 from dlio.stage.engine.writing import Buffers
 from dlio.stage.planning import flows
@@ -24,14 +24,13 @@ from tools.simulate.oracle import Oracle
 from tools.simulate.process import Process, Task
 from tools.simulate.scheduler import MS, S, Scheduler
 
-_HELD = 6  # pieces that came too early (running_digest.py)
 _AVOIDED, _AT_ONCE = 49 * S // 10, 1 * MS  # a node that is silent is avoided for 5 s, by clocks that may be fast
 LATE = 20 * MS  #: within which a reader gets bytes that have arrived; the engine checks again after 100 ms in any case
 
 
 def most_buffers() -> int:
     """Returns how many pieces of memory an agent may use at a time."""
-    return 2 * flows.THREADS + _HELD + 1
+    return 2 * flows.THREADS + MOST_HELD + 1
 
 
 class Watching:
@@ -104,7 +103,7 @@ class Watching:
 
             self._held[held] += 1
             put(held, digest, begin, data, released)
-            if self._held[held] > _HELD:
+            if self._held[held] > MOST_HELD:
                 self._oracle.broken("memory", f"{self._process} holds {self._held[held]} pieces that came too early")
 
         return counted

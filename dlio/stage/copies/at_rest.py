@@ -23,7 +23,7 @@ from dlio.io import files, limits
 from dlio.io.open_folder import FILE, FOLDER, OpenFolder
 from dlio.stage.copies.base_folder import CONTROL, MARKER
 from dlio.stage.copies.folder import StagedFolder
-from dlio.stage.planning.plan import BLOCK_BYTES
+from dlio.stage.planning.owners import BLOCK_BYTES
 from dlio.urls import is_url
 
 _MOST_MARKER_BYTES = 1 << 20

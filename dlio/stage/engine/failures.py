@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from dlio.errors import DigestError, StorageError
 from dlio.io import world
-from dlio.stage.protocol.wire import BEAT_SECONDS
+from dlio.stage.protocol.wire import BEAT_SECONDS, Span
 
 ADVICE = "see whether the source and this node's storage answer, then stage again"
 GIVE_UP_SECONDS = 15.0  # without a block: then a waiting reader gets an error
@@ -142,41 +142,45 @@ class News:
 
 
 class Waiters:
-    """Wakes those who wait for a file; one condition for all would wake everybody for each piece. For any thread."""
+    """Wakes those who wait for a piece; one condition for all would wake everybody for each. For any thread."""
 
     def __init__(self) -> None:
         self._lock = world.lock()
-        self._events: dict[int, list[world.Event]] = {}
+        self._events: dict[int, list[tuple[int, int, world.Event]]] = {}
 
     @contextmanager
-    def news(self, number: int, beat: Callable[[], None] | None = None) -> Iterator[News]:
-        """Yields the news of a file."""
+    def news(self, number: int, spans: Sequence[Span] = (), beat: Callable[[], None] | None = None) -> Iterator[News]:
+        """Yields the news of a file: of some spans, if any are given, and of all that concerns the whole."""
         found = News(beat)
+        ends = [each for span in spans for each in span] or [0, 1 << 63]
+        waiter = min(ends), max(ends), found.event
         with self._lock:
-            self._events.setdefault(number, []).append(found.event)
+            self._events.setdefault(number, []).append(waiter)
         try:
             yield found
         finally:
             with self._lock:
-                self._events[number].remove(found.event)
+                self._events[number].remove(waiter)
                 if not self._events[number]:
                     del self._events[number]
 
-    def wait_for(self, number: int) -> bool:
-        """Returns whether any of them waits for a file."""
-        return number in self._events
-
-    def wake(self, number: int) -> None:
-        """Wakes those who wait for a file."""
+    def wait_for(self, number: int, begin: int, end: int) -> bool:
+        """Returns whether any of them waits for something of a file between two bytes."""
         with self._lock:
-            for event in self._events.get(number, ()):
-                event.set()
+            return any(first <= end and begin <= last for first, last, _ in self._events.get(number, ()))
+
+    def wake(self, number: int, begin: int = 0, end: int = 1 << 63) -> None:
+        """Wakes those who wait for something of a file between two bytes."""
+        with self._lock:
+            for first, last, event in self._events.get(number, ()):
+                if first <= end and begin <= last:  # who waits for no byte waits for the file to be begun
+                    event.set()
 
     def wake_all(self) -> None:
         """Wakes all who wait."""
         with self._lock:
             for number in self._events:
-                for event in self._events[number]:
+                for *_, event in self._events[number]:
                     event.set()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
@@ -14,10 +14,11 @@ from dlio.stage.engine.failures import LaterError
 from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.meeting.other import STREAMS
 from dlio.stage.meeting.peer import Peer
+from dlio.stage.planning.owners import Nodes
 from dlio.stage.planning.plan import Plan
 from dlio.stage.protocol import wire
 from dlio.stage.protocol.connection import AgentError, BusyError, Connection
-from dlio.stage.protocol.wire import Op, Origin, Request
+from dlio.stage.protocol.wire import Op, Origin, Request, Span
 from dlio.stage.transfer.source import StagingSource
 
 _DISTRUST_SECONDS = 60.0  # a node that sent bytes which proved wrong
@@ -51,15 +52,15 @@ class Fetching:
         self._lock = world.lock()
         self._streams: dict[int, world.Semaphore] = defaultdict(lambda: world.semaphore(STREAMS))
         self._asked: dict[int, str] = {}
-        self._not_held: set[int] = set()
+        self._not_held: set[tuple[int, int]] = set()  # files, and their pieces
         self._senders: dict[int, dict[int, None]] = defaultdict(dict)
         self.source_bytes = self.peer_bytes = 0
 
-    def owns(self, number: int, beat: Callable[[], None]) -> bool:
-        """Returns whether this node is to read a file from the source now, after asking the nodes that come before it.
+    def owns(self, number: int, begin: int, beat: Callable[[], None]) -> bool:
+        """Returns whether this node is to read a piece from the source now, after asking the nodes that come before it.
 
         Args:
-            number: the file.
+            number, begin: the file, and the first byte.
             beat: called before another node is asked, which may take seconds.
         """
 
@@ -69,29 +70,33 @@ class Fetching:
             return meeting is not None and meeting.has_lost(node)
 
         meeting = self._meeting
-        return meeting is None or self._plan.owner(number, _If(has_lost)) == self._plan.node
+        return meeting is None or self._plan.owner(number, Nodes(has_lost), begin) == self._plan.node
 
     @property
     def exchanges(self) -> bool:
         """Whether this node passes files to others, and gets them."""
         return self._meeting is not None
 
-    def is_far(self, number: int) -> bool:
-        """Returns whether another node is to read a file from the source, be it lost or not."""
-        return self._plan.owner(number) != self._plan.node
+    def share(self, number: int, spans: Sequence[Span], *, is_far: bool) -> Iterable[Span]:
+        """Returns what of the spans of a file others are to read from the source, be they lost or not, or this node."""
+        return self._plan.share(number, spans, is_own=not is_far) if self._meeting else spans
 
-    def is_expected(self, number: int) -> bool:
-        """Returns whether a file is left to the node that reads it, which has not started yet."""
+    def is_divided(self, number: int) -> bool:
+        """Returns whether several nodes read a file from the source."""
+        return self._plan.is_divided(number)
+
+    def is_expected(self, number: int, begin: int) -> bool:
+        """Returns whether a piece is left to the node that reads it, which has not started yet."""
         if self._meeting is None:
             return False
-        home = self._plan.owner(number)
+        home = self._plan.owner(number, begin=begin)
         return home != self._plan.node and self._meeting.expects(home)
 
-    def was_expected(self, number: int) -> bool:
-        """Returns whether a file was left to such a node a moment ago; looks nowhere."""
+    def was_expected(self, number: int, begin: int) -> bool:
+        """Returns whether a piece was left to such a node a moment ago; looks nowhere."""
         if self._meeting is None:
             return False
-        home = self._plan.owner(number)
+        home = self._plan.owner(number, begin=begin)
         return home != self._plan.node and self._meeting.was_expected(home)
 
     def fetch(
@@ -105,9 +110,17 @@ class Fetching:
             is_urgent: a reader waits for it.
 
         Raises:
-            LaterError: the file's owner has not started yet, and may come soon.
+            LaterError: the owner has not started yet, and may come soon.
             StorageError: neither another node nor the source can give it.
         """
+        parts = self._plan.cut(number, begin, begin + len(target))
+        return max(
+            self._fetched(number, first, target[first - begin : last - begin], only_source, is_urgent)
+            for first, last in parts
+        )
+
+    def _fetched(self, number: int, begin: int, target: memoryview, only_source: bool, is_urgent: bool) -> Origin:
+        """Fills `target` with a span that has one owner; see `fetch`."""
         if self._meeting and not only_source and self._from_peers(self._meeting, number, begin, target, is_urgent):
             with self._lock:
                 self.peer_bytes += len(target)
@@ -125,16 +138,16 @@ class Fetching:
         """Learns whether a file proved right; avoids the nodes that sent parts of one that is damaged."""
         with self._lock:
             senders = self._senders.pop(number, {})
-        for node in senders:
-            if not is_right and self._meeting:
-                name = self._plan.listed[number].name
-                _log.warning("%s, partly from node %d, is damaged: it is fetched from the source", name, node)
+        if not is_right and self._meeting and senders:
+            name, who = self._plan.listed[number].name, ", ".join(map(str, sorted(senders)))
+            _log.warning("%s, partly from node %s, is damaged: it is fetched from the source", name, who)
+            for node in () if self._plan.is_divided(number) else senders:  # of all nodes, it is unknown which
                 self._meeting.avoid(node, _DISTRUST_SECONDS)
 
     def _from_peers(self, meeting: Meeting, number: int, begin: int, target: memoryview, is_urgent: bool) -> bool:
         """Fills `target` from another node; returns False if the source must be read."""
         for _ in range(_TRIES):
-            owner = self._plan.owner(number, meeting)
+            owner = self._plan.owner(number, meeting, begin)
             if owner == self._plan.node:
                 return self._held_elsewhere(meeting, number, begin, target)
             peer = meeting.peer(owner)
@@ -150,15 +163,15 @@ class Fetching:
         return False
 
     def _held_elsewhere(self, meeting: Meeting, number: int, begin: int, target: memoryview) -> bool:
-        """Asks the node that takes over a file while this node is lost: it may have it once this node is back."""
-        if number in self._not_held:
+        """Asks the node that takes over a piece while this node is lost: it may have it once this node is back."""
+        if (piece := (number, self._plan.piece_of(number, begin))) in self._not_held:
             return False
-        substitute = self._plan.owner(number, _If(lambda node: node == self._plan.node or node in meeting))
+        substitute = self._plan.owner(number, Nodes(lambda node: node == self._plan.node or node in meeting), begin)
         peer = None if substitute == self._plan.node else meeting.peer(substitute)  # itself if all others are lost
         if peer and self._ask(meeting, peer, Op.HELD, number, begin, target):
             return True
         with self._lock:
-            self._not_held.add(number)
+            self._not_held.add(piece)
         return False
 
     def _ask(self, meeting: Meeting, peer: Peer, op: Op, number: int, begin: int, target: memoryview) -> bool | None:
@@ -222,13 +235,3 @@ class Fetching:
     def close(self) -> None:
         """Closes the source."""
         self._source.close()
-
-
-class _If:
-    """The nodes that a predicate holds for."""
-
-    def __init__(self, holds: Callable[[int], bool]) -> None:
-        self._holds = holds
-
-    def __contains__(self, node: object) -> bool:
-        return isinstance(node, int) and self._holds(node)

@@ -48,16 +48,14 @@ class Fill:
         *,
         is_hurried: bool = False,
     ) -> None:
-        self._store, self._fetch, self._others = store, fetch, others
-        self._changed = Work()
-        self._waiters, self._failures = Waiters(), Failures()
+        self._store, self._fetch, self._others, self._is_hurried = store, fetch, others, is_hurried
+        self._changed, self._waiters, self._failures = Work(), Waiters(), Failures()
         kinds = 2 if others and others.exchanges else 1
         self._most = flows.THREADS // (kinds if is_hurried else 1)  # of each kind: their pieces are large
-        is_for_later = others.was_expected if others else lambda number: False
         self._pending = [
-            Pending(store, self._failures, is_for_later, self._most, is_hurried=is_hurried) for _ in range(kinds)
+            Pending(store, self._failures, others, self._most, is_far=is_far, is_hurried=is_hurried)
+            for is_far in (False, True)[:kinds]
         ]
-        self._is_hurried = is_hurried
         self._is_read_soon = kinds > 1 and not is_hurried  # by others, from the page cache; a broadcast does with less
         self.failure: BaseException | None = None
         self.settled = world.event()
@@ -87,7 +85,7 @@ class Fill:
         """Sets the order in which the background fetches files; replaces the one before."""
         with self._changed:
             for pending in self._pending:
-                pending.follow([number for number in order if self._of(number) is pending])
+                pending.follow(order)
             self._changed.notify_all()
 
     @property
@@ -115,7 +113,7 @@ class Fill:
         if self._has(number, spans, whole):
             return Origin.DISK
         asked = world.monotonic()
-        with self._waiters.news(number, beat) as news:
+        with self._waiters.news(number, () if whole else spans, beat) as news:
             while not self._has(number, spans, whole):
                 is_overdue = world.monotonic() - asked > _OVERDUE_SECONDS  # else urgent work could hold it up forever
                 self._ask(number, spans, is_urgent=is_urgent, comes_first=is_urgent or is_overdue)
@@ -128,7 +126,7 @@ class Fill:
 
     def again(self, number: int, spans: Sequence[Span], beat: Callable[[], None] | None = None) -> Origin:
         """Fetches spans again that failed their checksums, from the source; raises as `need`."""
-        with self._waiters.news(number, beat) as news:
+        with self._waiters.news(number, (), beat) as news:
             while not self._cleared(number, spans):
                 news.wait()
         return self.need(number, spans, beat)
@@ -148,12 +146,13 @@ class Fill:
         """Requests the missing parts of the spans next, and again the parts that failed since they were requested."""
         missing = self._store.missing(number, spans)
         with self._changed:
-            self._changed.notify(self._of(number).ask(number, missing, is_urgent=is_urgent, comes_first=comes_first))
+            for pending in self._pending:
+                self._changed.notify(pending.ask(number, missing, is_urgent=is_urgent, comes_first=comes_first))
 
     def _check(self, number: int, asked: float) -> None:
         """Raises StorageError if it makes no sense to wait any longer."""
         failure = self._failures.checked(number, asked)
-        latest = self._progress.get(number, 0.0) if self._of(number).has_begun(number) else self.latest
+        latest = self._progress.get(number, 0.0) if self._has_begun(number) else self.latest
         idle = world.monotonic() - max(asked, latest)
         if idle > GIVE_UP_SECONDS or self._stopped:
             why = (
@@ -172,16 +171,17 @@ class Fill:
 
     def _fetch_pieces(self) -> None:
         while (taken := self._take()) is not None:
-            piece, is_urgent = taken
+            pending, piece, is_urgent = taken
             if piece.begin < piece.end:
-                self._bring(piece, is_urgent)
+                self._bring(pending, piece, is_urgent)
             with self._changed:
-                is_last = self._of(piece.number).release(piece, is_urgent=is_urgent)
-            self._waiters.wake(piece.number)
+                pending.release(piece, is_urgent=is_urgent)
+                is_last = not self._has_begun(piece.number)
+            self._waiters.wake(piece.number, piece.begin, piece.end)
             if is_last:
                 self._finish(piece.number)
 
-    def _bring(self, piece: Piece, is_urgent: bool) -> None:
+    def _bring(self, pending: Pending, piece: Piece, is_urgent: bool) -> None:
         """Fetches and writes a piece that this thread has taken."""
         began = world.monotonic()
         try:
@@ -191,7 +191,7 @@ class Fill:
                 world.sleep(LATER_SECONDS)
             else:
                 with self._changed:
-                    self._of(piece.number).leave_for_later(piece.number)
+                    pending.leave_for_later(piece.number)
         except Exception as error:  # packages that read from URLs have exceptions of their own
             self._failed(piece.number, error)
         else:
@@ -199,19 +199,20 @@ class Fill:
                 self._failures.mend(piece.number)
                 self._progress[piece.number] = self.latest = world.monotonic()
                 self._origins[piece.number] = origin
-                self._of(piece.number).pace.note(piece.end - piece.begin, world.monotonic() - began)
+                pending.pace.note(piece.end - piece.begin, world.monotonic() - began)
             if self._store.is_finished(piece.number):
                 self._named(piece.number)
 
     def _fetched(self, piece: Piece, is_urgent: bool) -> Origin:
         """Fetches and writes a piece, and returns its origin; raises what either raises."""
-        number, is_asked = piece.number, is_urgent or self._waiters.wait_for(piece.number)
-        if self._others and not is_asked and self._others.is_expected(number):
+        number, begin = piece.number, piece.begin
+        is_asked = is_urgent or self._waiters.wait_for(number, begin, piece.end)
+        if self._others and not is_asked and self._others.is_expected(number, begin):
             raise LaterError(f"the node that reads {self._store.source_name(number)} has not started yet")
         buffer = self._buffers.take()
         target, release = buffer[: piece.end - piece.begin], partial(self._buffers.give_back, buffer)
         try:
-            origin = self._fetch(number, piece.begin, target, number in self._failures.from_source, is_urgent)
+            origin = self._fetch(number, begin, target, number in self._failures.from_source, is_urgent)
             is_cached = is_urgent or (self._is_read_soon and origin == Origin.SOURCE)
             if world.monotonic() > self._ends_at:  # it hung, and was left behind: a successor may write these files
                 raise StorageError(f"{self._store.source_name(number)} answered too late: {ADVICE}")
@@ -282,19 +283,18 @@ class Fill:
         if self._is_hurried:
             self.settled.set()
 
-    def _of(self, number: int) -> Pending:
-        """Returns the pieces of those files that a file belongs to."""
-        is_far = len(self._pending) > 1 and self._others and self._others.is_far(number)
-        return self._pending[1 if is_far else 0]
+    def _has_begun(self, number: int) -> bool:
+        """Returns whether a piece of a file is under way."""
+        return any(pending.has_begun(number) for pending in self._pending)
 
-    def _take(self) -> tuple[Piece, bool] | None:
-        """Waits for the next piece and marks it as under way; None once stopped. Also returns whether it is urgent."""
+    def _take(self) -> tuple[Pending, Piece, bool] | None:
+        """Waits for the next piece, and marks it as under way; None once stopped. Returns whether it is urgent, too."""
         with self._changed:
             while not self._stopped:
                 for pending in self._pending:
                     if taken := pending.take():
                         self._progress[taken[0].number] = world.monotonic()
                         self._changed.hand_over()
-                        return taken
+                        return pending, *taken
                 self._changed.wait(min(pending.look_seconds() for pending in self._pending))
         return None

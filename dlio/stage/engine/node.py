@@ -138,7 +138,8 @@ class Node:
         Raises:
             DigestError, StorageError: as dlio/stage/meeting/agreeing.py, or the file system refused.
         """
-        agree(self.meeting, self.plan, self.folder.path, self.store.learned, self.fetching.digest_at_source)
+        at_source, took = self.fetching.digest_at_source, world.monotonic() - self._began
+        agree(self.meeting, self.plan, self.folder.path, self.store.learned, at_source, took)
         if not self.folder.share:
             self.folder.finish(self.plan.manifest, self._kept_names(), self._job.access(None))
         self._is_published = True

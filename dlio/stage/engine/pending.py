@@ -6,7 +6,7 @@ Each block is fetched once: a span that another thread fetches is left to it.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -14,6 +14,7 @@ from dlio.errors import StorageError
 from dlio.io import world
 from dlio.stage.copies.blocks import BLOCK_BYTES
 from dlio.stage.engine.failures import Failures
+from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.store import Store
 from dlio.stage.engine.writing import MOST_BYTES
 from dlio.stage.protocol.wire import Span
@@ -42,33 +43,28 @@ class PieceSize:
     """The size of a piece: as much as comes in about half a second, so that a slow source shows progress.
 
     Attributes:
+        num_bytes: the bytes of a piece.
         rate: bytes a second of the latest piece that was not tiny; 0 before the first.
     """
 
     def __init__(self, first: int = 1 << 20) -> None:
-        self._num_bytes = first
-        self.rate = 0.0
-
-    @property
-    def num_bytes(self) -> int:
-        """The bytes of a piece."""
-        return self._num_bytes
+        self.num_bytes, self.rate = first, 0.0
 
     def pieces(self, number: int, spans: Sequence[Span]) -> Iterator[Piece]:
         """Yields the pieces of spans of a file."""
         for begin, end in spans:
-            for start in range(begin, end, self._num_bytes):
-                yield Piece(number, start, min(start + self._num_bytes, end))
+            for start in range(begin, end, self.num_bytes):
+                yield Piece(number, start, min(start + self.num_bytes, end))
 
     def note(self, num_bytes: int, seconds: float) -> None:
         """Learns how long a piece took."""
         if num_bytes >= _LEAST_BYTES:
             self.rate = num_bytes / max(seconds, 1e-6)
-        if num_bytes == self._num_bytes:
+        if num_bytes == self.num_bytes:
             if seconds > _LONG_SECONDS:
-                self._num_bytes = max(num_bytes // 2, _LEAST_BYTES)
+                self.num_bytes = max(num_bytes // 2, _LEAST_BYTES)
             elif seconds < _SHORT_SECONDS:
-                self._num_bytes = min(num_bytes * 2, MOST_BYTES)
+                self.num_bytes = min(num_bytes * 2, MOST_BYTES)
 
 
 class FetchBudget:
@@ -121,8 +117,9 @@ class Pending:
     Args:
         store: the files.
         failures: what failed of them, and is to rest for a while.
-        is_for_later: returns whether the background leaves a file for a later round.
+        others: the nodes that files may come from, too; None if there is only the source.
         threads: pieces that are under way at a time.
+        is_far: whether these are what others read from the source, or what this node does.
         is_hurried: somebody waits for all files, so the background uses all threads while no reader waits.
 
     Attributes:
@@ -130,9 +127,16 @@ class Pending:
     """
 
     def __init__(
-        self, store: Store, failures: Failures, is_for_later: Callable[[int], bool], threads: int, *, is_hurried: bool
+        self,
+        store: Store,
+        failures: Failures,
+        others: Fetching | None,
+        threads: int,
+        *,
+        is_far: bool = False,
+        is_hurried: bool,
     ) -> None:
-        self._store, self._failures, self._is_for_later = store, failures, is_for_later
+        self._store, self._failures, self._others, self._is_far = store, failures, others, is_far
         self.pace = PieceSize(MOST_BYTES) if is_hurried else PieceSize()
         self._budget = FetchBudget(threads if is_hurried else 0)
         self._threads = threads
@@ -140,7 +144,9 @@ class Pending:
         self._asked: deque[Piece] = deque()
         self._asked_ahead: deque[Piece] = deque()
         self._ahead: deque[Piece] = deque()
-        self._rest: Iterator[int] = iter(())
+        self._rest: Iterator[Piece] = iter(())
+        self._again: Iterator[Piece] = iter(())  # of the divided files that are left, once it is time
+        self._left, self._again_at = dict[int, None](), 0.0
         self._order: Sequence[int] = ()
         self._under_way: defaultdict[int, list[Piece]] = defaultdict(list)
         self._in_background = 0
@@ -148,11 +154,13 @@ class Pending:
 
     def follow(self, order: Sequence[int]) -> None:
         """Sets the order in which the background fetches files; replaces the one before."""
-        self._order, self._rest = order, iter(order)
+        ends = ((number, max(1, self._store.listed[number].num_bytes)) for number in order)
+        self._order = [number for number, end in ends if any(self._share(number, [(0, end)]))]
+        self._rest = self._walk(self._order)
         self._ahead.clear()
 
     def ask(self, number: int, missing: Sequence[Span], *, is_urgent: bool, comes_first: bool) -> int:
-        """Requests spans of a file next, except those that are requested already; returns their pieces.
+        """Requests these spans of a file next, except those that are requested already; returns their pieces.
 
         Args:
             number, missing: the file and the spans.
@@ -163,7 +171,7 @@ class Pending:
             self._budget.note_urgent()
         queue = self._asked if comes_first else self._asked_ahead
         asked = {(piece.number, piece.begin) for piece in queue}
-        free = self.pace.pieces(number, list(self._free(number, missing)))
+        free = self.pace.pieces(number, list(self._free(number, self._share(number, missing))))
         pieces = [piece for piece in free if (number, piece.begin) not in asked]
         queue.extend(pieces)
         return len(pieces)
@@ -182,15 +190,14 @@ class Pending:
             return piece, False
         return None
 
-    def release(self, piece: Piece, *, is_urgent: bool) -> bool:
-        """Notes that a piece is not under way any more; returns whether no other one of its file is."""
+    def release(self, piece: Piece, *, is_urgent: bool) -> None:
+        """Notes that a piece is not under way any more."""
         self._taken -= 1
         self._in_background -= not is_urgent
         with suppress(ValueError):  # it lacked its name only
             self._under_way[piece.number].remove(piece)
         if not self._under_way[piece.number]:
             del self._under_way[piece.number]
-        return not self.has_begun(piece.number)
 
     def has_begun(self, number: int) -> bool:
         """Returns whether a piece of a file is under way."""
@@ -204,10 +211,16 @@ class Pending:
         return left if left > 0 else LOOK_SECONDS
 
     def leave_for_later(self, number: int) -> None:
-        """Continues with other files: a later round tries this one again."""
+        """Continues with other files, or with what others own of a divided one: a later round tries this again."""
         self._ahead = deque(piece for piece in self._ahead if piece.number != number)
+        if self._others and self._others.is_divided(number):  # soon: its digest waits for what comes first
+            self._left[number] = None
 
-    def _free(self, number: int, spans: Sequence[Span]) -> Iterator[Span]:
+    def _share(self, number: int, spans: Sequence[Span]) -> Iterable[Span]:
+        """Returns what of the spans of a file these are the pieces of, in the order of the background."""
+        return self._others.share(number, spans, is_far=self._is_far) if self._others else spans
+
+    def _free(self, number: int, spans: Iterable[Span]) -> Iterator[Span]:
         under_way = self._under_way.get(number, ())
         return (part for span in spans for part in without(span, under_way))
 
@@ -230,21 +243,35 @@ class Pending:
             while self._ahead:
                 if (lacking := self._lacking(self._ahead.popleft(), self._ahead, most)) is not None:
                     return lacking
-            if (number := next(self._rest, None)) is None:
+            if self._left and world.monotonic() >= self._again_at:
+                self._again_at = world.monotonic() + LOOK_SECONDS
+                self._again, self._left = self._walk([*self._left]), {}
+            if (piece := next(self._again, None) or next(self._rest, None)) is None:
                 if not self._begins_anew():
                     return None
-                continue
+            elif piece.begin == piece.end:
+                return piece
+            else:
+                self._ahead.append(piece)  # cut when its turn comes
+
+    def _walk(self, order: Sequence[int]) -> Iterator[Piece]:
+        """Yields what is missing of the files, in order; an empty piece of one that lacks its name only."""
+        for number in order:
             failure = self._failures.get(number)
-            if self._store.is_finished(number) or (failure and not failure.is_due) or self._is_for_later(number):
+            if self._store.is_finished(number) or (failure and not failure.is_due):
                 continue
             try:
                 missing = self._store.missing(number, [(0, self._store.listed[number].num_bytes)], begins=False)
             except StorageError as error:  # it cannot be made now: a later round tries again
                 self._failures.note(number, error)
                 continue
-            self._ahead.extend(Piece(number, *span) for span in missing)  # cut when their turn comes
-            if not self._ahead and not self.has_begun(number):
-                return Piece(number, 0, 0)  # it lacks its name only
+            if not missing and not self.has_begun(number):
+                yield Piece(number, 0, 0)
+            for begin, end in self._share(number, missing):
+                if self._others and self._others.was_expected(number, begin):
+                    self.leave_for_later(number)
+                else:
+                    yield Piece(number, begin, end)
 
     def _begins_anew(self) -> bool:
         """Returns whether it goes through the files that are left once more: now and then, as some may have failed."""
@@ -252,7 +279,7 @@ class Pending:
         if is_due := now >= self._next_round_at and not self._store.is_complete:
             self._next_round_at = now + LOOK_SECONDS
             self._order = [number for number in self._order if not self._store.is_finished(number)]
-            self._rest = iter(self._order)
+            self._rest = self._walk(self._order)
         return is_due
 
     def _lacking(self, piece: Piece, queue: deque[Piece], most: int) -> Piece | None:

@@ -1,11 +1,14 @@
 """The digest of an unfinished file, carried on while its pieces are written.
 
 What comes in order is digested from memory. What comes too early is held in memory until the bytes before it have come.
-Everything else is read from the file again: what was there when the agent started, or could not be held.
+Everything else is read from the file again: what was there when the agent started, or could not be held. That follows
+the pieces that come, so that little is left to be read at the end.
 """
 
 from __future__ import annotations
 
+import errno
+import mmap
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,19 +17,23 @@ from dataclasses import dataclass
 from dlio.cached import cached_property
 from dlio.io import files, world
 from dlio.stage.copies.blocks import Blocks
-from dlio.stage.engine.writing import PAGE_BYTES, is_hole, opened, write_range
+from dlio.stage.engine.writing import MOST_BYTES, PAGE_BYTES, is_hole, opened, write_range
 
-_READ_BYTES = 1 << 20  # from the page cache, by several threads at once
 _MOST_GAP = 16 << 20  # bytes that are read again while others wait to add more
-_MOST_HELD = 6  # pieces, of up to `MOST_BYTES` each
+_FEW_HELD, MOST_HELD = 6, 32  # pieces, of up to `MOST_BYTES` each
 
 _Piece = tuple[memoryview, Callable[[], None]]
 
 
 class Held:
-    """Pieces of all files that came too early; the oldest ones give way. For any number of threads."""
+    """Pieces of all files that came too early; those that have longest to wait give way. For any number of threads.
 
-    def __init__(self) -> None:
+    Args:
+        together: pieces of one file that come at a time, in any order: one from each node of a divided file.
+    """
+
+    def __init__(self, together: int = 0) -> None:
+        self._most = min(_FEW_HELD + together, MOST_HELD)
         self._lock = world.lock()
         self._pieces: dict[tuple[RunningDigest, int], _Piece] = {}
 
@@ -34,8 +41,8 @@ class Held:
         """Holds a piece of a file; `release` is called if it gives way."""
         with self._lock:
             self._pieces[digest, begin] = data, release
-            if len(self._pieces) > _MOST_HELD:
-                self._pieces.pop(next(iter(self._pieces)))[1]()
+            if len(self._pieces) > self._most:
+                self._pieces.pop(max(self._pieces, key=_waits))[1]()
 
     def pop(self, digest: RunningDigest, begin: int) -> _Piece | None:
         """Returns the piece of a file that begins here, and what releases it; None if it has given way."""
@@ -54,8 +61,17 @@ class Held:
                 found[1]()
 
 
+def _waits(piece: tuple[RunningDigest, int]) -> int:
+    """Returns how many bytes are to come before a piece counts."""
+    digest, begin = piece
+    return begin - digest.counted
+
+
 class RunningDigest:
     """The digest of a file, of which the first bytes count already; for any number of threads.
+
+    Attributes:
+        counted: how many do.
 
     Args:
         path: the unfinished file.
@@ -68,7 +84,8 @@ class RunningDigest:
         self._path, self._blocks, self._held = path, blocks, held
         self._algorithm = algorithm
         self._lock = world.lock()
-        self._end = 0  # of the bytes that count
+        self.counted = 0
+        self._is_past_cache = False  # whether a piece of it was written so
         self._is_left = False  # the rest is read when the file is whole
 
     def add(self, begin: int, data: memoryview, release: Callable[[], None] | None = None) -> None:
@@ -79,7 +96,8 @@ class RunningDigest:
             release: called once `data` is not used any more; without it, `data` is not used after this returns.
         """
         with self._lock, suppress(OSError):  # which is raised by `whole`
-            if not self._is_left and begin >= self._end:
+            self._is_past_cache = self._is_past_cache or release is not None
+            if not self._is_left and begin >= self.counted:
                 if self._reaches(begin):
                     self._count(data)
                     self._count_held()
@@ -113,33 +131,44 @@ class RunningDigest:
 
     def _count(self, data: memoryview) -> None:
         self._hash.update(data)
-        self._end += len(data)
+        self.counted += len(data)
 
     def _count_held(self) -> None:
         """Counts the held pieces, as far as all bytes before them are present."""
         while (first := self._held.first(self)) is not None and self._reaches(first):
             if found := self._held.pop(self, first):
-                if first == self._end:  # else it was read from the file
+                if first == self.counted:  # else it was read from the file
                     self._count(found[0])
                 found[1]()
 
     def _reaches(self, begin: int) -> bool:
-        """Returns whether all bytes before `begin` count, after reading those that are in the file already."""
-        if begin > self._end and self._blocks.has(self._end, begin):
-            if begin - self._end > _MOST_GAP:
-                self._leave()
-                return False
-            self._read_up_to(begin)
-        return begin <= self._end
+        """Returns whether all bytes before `begin` count, after reading some of those that are in the file already."""
+        if begin > self.counted:
+            most = min(begin, self.counted + _MOST_GAP)
+            self._read_up_to(next((absent for absent, _ in self._blocks.missing(self.counted, most)), most))
+        return begin <= self.counted
 
     def _read_up_to(self, end: int) -> None:
         """Counts the bytes of the file up to `end`, or to its own end if it has shrunk; raises OSError."""
-        if self._end >= end:
+        flags = [os.O_RDONLY | os.O_DIRECT] if self._is_past_cache else []
+        for each in (*flags, os.O_RDONLY):
+            try:
+                self._read(end, each)
+                return
+            except OSError as error:
+                if error.errno != errno.EINVAL or each == os.O_RDONLY:  # else the file system has none but its cache
+                    raise
+
+    def _read(self, end: int, flags: int) -> None:
+        if self.counted >= end:
             return
-        buffer = memoryview(bytearray(min(_READ_BYTES, end - self._end)))
-        with opened(self._path, os.O_RDONLY) as descriptor:
-            while count := world.preadv(descriptor, [buffer[: end - self._end]], self._end):
-                self._count(buffer[:count])
+        buffer = memoryview(mmap.mmap(-1, min(MOST_BYTES, -(-(end - self.counted) // PAGE_BYTES) * PAGE_BYTES)))
+        with opened(self._path, flags) as descriptor:
+            while left := end - self.counted:
+                rest = buffer[: -(-left // PAGE_BYTES) * PAGE_BYTES]
+                if not (count := world.preadv(descriptor, [rest], self.counted)):
+                    return
+                self._count(rest[: min(count, left)])
 
 
 @dataclass(slots=True)

@@ -147,8 +147,10 @@ class Server:
         number, spans = request.file, request.spans
         with suppress(FullError):
             if number in self._store:
-                origin = Origin.DISK
-                if request.op == Op.READ or (request.op in (Op.SERVE, Op.AHEAD) and self._fetching.owns(number, beat)):
+                origin, begin = Origin.DISK, spans[0][0] if spans else 0
+                if request.op == Op.READ or (
+                    request.op in (Op.SERVE, Op.AHEAD) and self._fetching.owns(number, begin, beat)
+                ):
                     origin = self._fill.need(number, spans or [(0, 0)], beat, is_urgent=request.op != Op.AHEAD)
                 elif self._store.missing(number, spans):
                     return lambda: wire.send_reply(peer, Status.ELSEWHERE)

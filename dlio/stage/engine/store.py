@@ -72,7 +72,7 @@ class Store:
         self._lock, self._counting = world.lock(), world.lock()
         self._begun, self._at_once = dict[int, Begun](), set[int]()  # the latter are being written as a whole
         self._has_residue = self._files.is_dir() and any(each.name != CONTROL for each in self._files.iterdir())
-        self._held, self.written_bytes = Held(), 0
+        self._held, self.written_bytes = Held(plan.num_nodes if plan.divides else 0), 0
         self._finished = set(self._kept).difference(lacking)
         self._finished_bytes = sum(self.listed[number].num_bytes for number in self._finished)
 
@@ -107,7 +107,7 @@ class Store:
     def missing(self, number: int, spans: Sequence[Span], *, begins: bool = True) -> list[Span]:
         """Returns what is missing of the spans of a kept file, rounded out to blocks; all of a small file.
 
-        If that `begins` the file, it is made, for a reader of its parts; else all of an absent file is missing.
+        If that `begins` the file, it is made, for a reader of its parts; else an absent one may be wanted at once.
 
         Raises:
             FullError, StorageError: there is no room for the file, or it cannot be made.
@@ -116,7 +116,8 @@ class Store:
             return [] if self.is_whole(number) else [(0, self.listed[number].num_bytes)]
         if begun := self._unfinished(number, begins=begins):
             return begun.blocks.missing_of(spans)
-        return [] if number in self._finished else [(0, self.listed[number].num_bytes)]
+        is_whole = (num_bytes := self.listed[number].num_bytes) <= writing.ONCE_BYTES
+        return [] if number in self._finished else [(0, num_bytes)] if is_whole else list(spans)
 
     def write(self, number: int, begin: int, data: memoryview, release: Callable[[], None] | None = None) -> None:
         """Writes a span, then notes that it is present.

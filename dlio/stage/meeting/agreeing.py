@@ -1,8 +1,9 @@
 """Whether the nodes have the same bytes of files whose digests their source does not know.
 
 Each node has the digest of what it wrote. Before its copy is published, it asks the node that read a file from the
-source for the digest of what that read. So bytes that a network, a memory or a disk has changed are noticed. If nobody
-can tell, since that node is lost, or since an earlier run has received the file, it is read from the source again.
+source for the digest of what that read. Of a divided file no node has read all: there it asks one that all others ask,
+too. So bytes that a network, a memory or a disk has changed are noticed. If nobody can tell, since that node is lost,
+or since an earlier run has received the file, it is read from the source again.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ _SOON_SECONDS = 0.05
 _log = logging.getLogger(__name__)
 
 
-def agree(meeting: Meeting | None, plan: Plan, copy: Path, learned: Learned, at_source: Callable[[int], str]) -> None:
+def agree(
+    meeting: Meeting | None, plan: Plan, copy: Path, learned: Learned, at_source: Callable[[int], str], took: float
+) -> None:
     """Compares the digests of files with bytes from other nodes with what the nodes that read them have found.
 
     Args:
@@ -38,6 +41,7 @@ def agree(meeting: Meeting | None, plan: Plan, copy: Path, learned: Learned, at_
         copy: the folder of the copy.
         learned: the digests that this node has found.
         at_source: returns the digest of a file at its source, which it reads; raises StorageError.
+        took: the seconds that this node has taken for its copy; it waits as long for slower ones.
 
     Raises:
         DigestError: they differ; the file is removed, and fetched again by the next run.
@@ -46,15 +50,16 @@ def agree(meeting: Meeting | None, plan: Plan, copy: Path, learned: Learned, at_
     listed = plan.listed
     left = {number for number in plan.kept if not listed[number].digest and learned.was_received(listed[number].name)}
     since = world.monotonic()
-    while meeting and (asked := {number for number in left if plan.owner(number, meeting) != plan.node}):
+    while meeting and (asked := {number for number in left if plan.witness(number, meeting) != plan.node}):
         if told := _told_by_all(meeting, plan, asked):
             for number, (peer, digest) in told.items():
-                who = f"node {peer.node} ({peer.owner.host}), which read it from the source"
+                how = "got pieces of it from others, too" if plan.is_divided(number) else "read it from the source"
+                who = f"node {peer.node} ({peer.owner.host}), which {how}"
                 _check(listed[number].name, f"{files.DEFAULT_DIGEST}:{digest.hex()}", who, copy, learned)
             left -= set(told)
             since = world.monotonic()
             continue
-        if world.monotonic() - since > _PATIENCE_SECONDS:
+        if world.monotonic() - since > _PATIENCE_SECONDS + took:
             _log.warning("no other node knows the digests of %d files: they are read from the source", len(asked))
             break
         world.sleep(_SOON_SECONDS)
@@ -63,10 +68,10 @@ def agree(meeting: Meeting | None, plan: Plan, copy: Path, learned: Learned, at_
 
 
 def _told_by_all(meeting: Meeting, plan: Plan, numbers: Collection[int]) -> dict[int, tuple[Peer, bytes]]:
-    """Returns the digests of those files that the nodes which read them have finished, and these nodes."""
+    """Returns the digests of those files that the nodes which can tell have finished, and these nodes."""
     owned, told = defaultdict[int, list[int]](list), dict[int, tuple[Peer, bytes]]()
     for number in sorted(numbers):
-        owned[plan.owner(number, meeting)].append(number)
+        owned[plan.witness(number, meeting)].append(number)
     for owner, wanted in owned.items():
         if peer := meeting.peer(owner):
             try:

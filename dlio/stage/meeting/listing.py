@@ -29,7 +29,7 @@ from dlio.stage.meeting import mpi
 from dlio.stage.meeting.folder import LISTED, MeetingFolder, meeting_folder
 from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.meeting.peer import Peer
-from dlio.stage.planning.plan import owner_now
+from dlio.stage.planning.owners import owner_now
 from dlio.stage.protocol import tcp, wire
 from dlio.stage.protocol.connection import AgentError, BusyError, Connection, is_node, node_client, node_of
 from dlio.stage.protocol.lobby import ended_by

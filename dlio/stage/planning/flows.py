@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.shard import files_of
+from dlio.stage.planning import owners
 
 Array = NDArray[np.float64]
 THREADS = 12  # by which a node reads; they hide some ms of each read
@@ -48,6 +49,7 @@ class Flows:
         landed: float64[num_nodes], bytes that it writes to its own storage, or back to the source.
         threads: the files or blocks that a node reads at a time.
         exchange: nodes that pass what each reads to all others; 0 if each works alone.
+        passed: the files, and the pieces of divided ones, that they pass on.
         returns: whether `landed` is written to the source, and not to the nodes' storage.
     """
 
@@ -57,6 +59,7 @@ class Flows:
     landed: Array
     threads: int
     exchange: int = 0
+    passed: int = 0
     returns: bool = False
 
 
@@ -65,9 +68,9 @@ def flows_alone(read: Array, opens: Array, threads: int, *, returns: bool = Fals
     return Flows(read, opens, np.zeros_like(read), read, threads, returns=returns)
 
 
-def totals(owners: NDArray[np.int64], amounts: NDArray[np.int64], num_nodes: int) -> Array:
-    """Returns float64[num_nodes], the sum of the amounts whose owner each node is."""
-    sums: Array = np.bincount(owners, weights=amounts, minlength=num_nodes).astype(np.float64)
+def totals(places: NDArray[np.int64], amounts: NDArray[np.int64], num_nodes: int) -> Array:
+    """Returns float64[num_nodes], the sum of the amounts whose place each node is."""
+    sums: Array = np.bincount(places, weights=amounts, minlength=num_nodes).astype(np.float64)
     return sums
 
 
@@ -85,13 +88,37 @@ def idle_seconds(num_bytes: float, files: int, nodes: int, source: float, landin
     time; or, if the source is slower than what takes the bytes, for the last ones.
 
     Args:
-        num_bytes, files: of all that the nodes read.
+        num_bytes, files: of all that the nodes read; the pieces of a divided file count as files.
         nodes: how many read.
         source: bytes a second that all nodes read together.
         landing: bytes a second that a node can take.
     """
     readers, size = min(nodes, files), num_bytes / max(files, 1)
     return max(0.0, min(readers * size / source, readers * size / landing) - size / landing)
+
+
+def dealt(sizes: Sizes, num_nodes: int) -> tuple[Array, Array, int]:
+    """Returns what each node reads if the nodes pass it on, and its opens, float64[num_nodes]; and `Flows.passed`.
+
+    The largest file of each divided shard counts as all of it, and its first node opens the others.
+    """
+    large = owners.divided(sizes.shards, num_nodes)
+    rest, files = sizes.shards.copy(), sizes.num_files.copy()
+    rest[large] = files[large] = 0
+    first = np.array(owners.assign_first(rest, num_nodes), np.int64)
+    read, opens = totals(first, rest, num_nodes), totals(first, files, num_nodes)
+    counts = -(-sizes.shards[large] // owners.BLOCK_BYTES)
+    ends = np.cumsum(counts)
+    turns, more = divmod(int(counts.sum()), num_nodes)
+    read += owners.BLOCK_BYTES * (turns + (np.arange(num_nodes) < more))
+    np.subtract.at(read, (ends - 1) % num_nodes, counts * owners.BLOCK_BYTES - sizes.shards[large])  # its last piece
+    begins = (ends - counts) % num_nodes
+    np.add.at(opens, begins, sizes.num_files[large] - 1)
+    changes = np.zeros(2 * num_nodes + 1)  # of the opens, from each node on; after the last node comes the first
+    np.add.at(changes, begins, 1)
+    np.subtract.at(changes, begins + np.minimum(counts, num_nodes), 1)
+    passed = int(files.sum() + counts.sum())
+    return read, opens + np.cumsum(changes)[:-1].reshape(2, num_nodes).sum(axis=0), passed
 
 
 def shared(wanted: Array, source: float, switch_nodes: int = 0, uplink: float = 0.0) -> Array:

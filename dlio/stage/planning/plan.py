@@ -1,14 +1,7 @@
-"""What one node does for one data set: which files it keeps, which it owns, in which order it fetches them; pure.
-
-The owner of a shard, which reads it from the source, is the first node that it is placed on. The shards of lost nodes
-go to others by probing: a shard asks one pseudo-random node after the other, until one is present. So when a node is
-lost, only its shards move, and when it comes back, only these return.
-"""
+"""What one node does for one data set: which files it keeps, which pieces it owns, in which order it fetches; pure."""
 
 from __future__ import annotations
 
-import heapq
-import zlib
 from bisect import bisect_right
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,10 +13,8 @@ from dlio.cached import cached_property
 from dlio.dataset.manifest import File, Manifest
 from dlio.dataset.shard import files_of
 from dlio.dataset.tree import fetched, groups_of
-from dlio.errors import UsageError
-
-BLOCK_BYTES = 4 << 20  # copied, and passed from node to node, at a time
-_PROBES = 64  # for an owner; then any node that is present, so that one node of thousands is found, too
+from dlio.stage.planning import owners
+from dlio.stage.planning.owners import Span
 
 
 @dataclass(frozen=True)
@@ -75,9 +66,27 @@ class Plan:
         return [shard.num_bytes for shard in self.manifest.shards]
 
     @cached_property
+    def _divided(self) -> list[int]:
+        """The shards that are divided among the nodes.
+
+        None if this node keeps a part, or has no room for all: it could not give others what it reads of the rest.
+        """
+        keeps_all = self.manifest.node is None and self.room >= sum(self._sizes)
+        return owners.divided(self._sizes, self.num_nodes) if keeps_all else []
+
+    @cached_property
+    def _first_pieces(self) -> dict[int, int]:
+        """The number of the first piece of each file of a divided shard, among those of all."""
+        numbers = list(self._in_order(self._divided))
+        counts = [owners.num_pieces(self.listed[number].num_bytes) for number in numbers]
+        return dict(zip(numbers, accumulate(counts, initial=0), strict=False))
+
+    @cached_property
     def owner_of(self) -> list[int]:
-        """The node of each shard that reads it from the source, if no node is lost."""
-        return assign_first(self._sizes, self.num_nodes)
+        """The node of each shard that is not divided which reads it from the source, if no node is lost."""
+        sizes = np.array(self._sizes, dtype=np.int64)
+        sizes[self._divided] = 0
+        return owners.assign_first(sizes, self.num_nodes)
 
     @cached_property
     def kept_shards(self) -> list[int]:
@@ -123,15 +132,53 @@ class Plan:
         """Returns the shard that a file belongs to."""
         return bisect_right(self._firsts, number) - 1
 
-    def owner(self, number: int, lost: Container[int] = ()) -> int:
-        """Returns the node that reads a file from the source while some nodes are lost."""
+    @property
+    def divides(self) -> bool:
+        """Whether several nodes read a file."""
+        return bool(self._divided)
+
+    def is_divided(self, number: int) -> bool:
+        """Returns whether several nodes read a file."""
+        return number in self._first_pieces
+
+    def owner(self, number: int, lost: Container[int] = (), begin: int = 0) -> int:
+        """Returns the node that reads a file, from a byte on, from the source while some nodes are lost."""
+        if self.is_divided(number):
+            piece = self._first_pieces[number] + self.piece_of(number, begin)
+            return owners.owner_now(piece, piece % self.num_nodes, self.num_nodes, lost)
         shard = self.shard_of(number)
-        return owner_now(shard, self.owner_of[shard], self.num_nodes, lost)
+        return owners.owner_now(shard, self.owner_of[shard], self.num_nodes, lost)
+
+    def witness(self, number: int, lost: Container[int]) -> int:
+        """Returns the node that this one compares a file with: the one that read it, or of a divided one another."""
+        if not self.is_divided(number):
+            return self.owner(number, lost)
+        return self.owner(number, owners.Nodes(lambda node: node == self.node or node in lost))
+
+    def piece_of(self, number: int, begin: int) -> int:
+        """Returns in which piece of its file a byte lies: the pieces of a divided file have different owners."""
+        return begin // owners.BLOCK_BYTES if self.is_divided(number) else 0
+
+    def cut(self, number: int, begin: int, end: int) -> Iterator[Span]:
+        """Yields a span of a file in parts that have one owner each."""
+        while self.piece_of(number, begin) < self.piece_of(number, end - 1):
+            yield begin, (begin := (begin // owners.BLOCK_BYTES + 1) * owners.BLOCK_BYTES)
+        yield begin, end
+
+    def share(self, number: int, spans: Sequence[Span], *, is_own: bool) -> Iterator[Span]:
+        """Yields what of the spans of a file this node owns if no node is lost, or what others do, in its order."""
+        if self.is_divided(number):
+            first = self._first_pieces[number]
+            yield from owners.in_turn(spans, first, self.num_nodes, self.node, is_own=is_own)
+        elif (self.owner(number) == self.node) == is_own:
+            yield from spans
 
     def order(self, told: Iterable[Sequence[int]] = ()) -> list[int]:
         """Returns the kept files in the order of the background: all small ones, then by the ranks' first uses."""
         last = len(self._sizes)
-        rest = order_alone(self.owner_of, self.node, self.num_nodes)
+        rest = owners.order_alone(self.owner_of, self.node, self.num_nodes)
+        if self.divides:  # all nodes read one at a time
+            rest = list(dict.fromkeys([*self._divided, *rest]))
         start = int(self.begin * len(rest))
         rest = [*rest[start:], *rest[:start]]
         shards = interleaved(([shard for shard in each if 0 <= shard < last] for each in told), rest)
@@ -148,42 +195,6 @@ class Plan:
             yield from (self._firsts[shard] + position for position in (small_files(files) if files else ()))
 
 
-def assign(sizes: Sequence[int], num_nodes: int, copies: int = 1) -> list[tuple[int, ...]]:
-    """Returns the node ranks of each shard, so that the nodes hold about the same number of bytes.
-
-    Each shard goes to the emptiest node, the largest shard first ("longest processing time first", Graham 1969: the
-    fullest node holds at most 4/3 of the best possible). The first rank is that node; further copies go to the nodes
-    after it.
-
-    Raises:
-        UsageError: there are fewer nodes than copies.
-    """
-    check_copies(copies, num_nodes)
-    rings = [tuple((node + step) % num_nodes for step in range(copies)) for node in range(num_nodes)]
-    return [rings[first] for first in assign_first(sizes, num_nodes)]
-
-
-def assign_first(sizes: Sequence[int], num_nodes: int) -> list[int]:
-    """Returns the first of the node ranks that `assign` gives each shard, which reads it from the source."""
-    held = list(range(num_nodes))  # each node's bytes times num_nodes, plus its rank: integers compare fastest
-    all_sizes = np.array(sizes, dtype=np.int64)
-    largest_first = np.argsort(-all_sizes, kind="stable")
-    found = []
-    for size in all_sizes[largest_first].tolist():
-        found.append(held[0] % num_nodes)
-        heapq.heapreplace(held, held[0] + size * num_nodes)
-    assigned = np.empty(len(found), dtype=np.int64)
-    assigned[largest_first] = found
-    first: list[int] = assigned.tolist()
-    return first
-
-
-def check_copies(copies: int, num_nodes: int) -> None:
-    """Raises UsageError if there are fewer nodes than copies."""
-    if not 1 <= copies <= num_nodes:
-        raise UsageError(f"{copies} copies on {num_nodes} nodes: give from 1 to {num_nodes} copies")
-
-
 def has_parts(manifest: Manifest) -> bool:
     """Returns whether a copy has only a part of the data set."""
     return any(shard.nodes for shard in manifest.shards)
@@ -195,27 +206,9 @@ def partitioned(manifest: Manifest, num_nodes: int, copies: int = 1) -> Manifest
     Raises:
         UsageError: there are fewer nodes than copies.
     """
-    nodes = assign([shard.num_bytes for shard in manifest.shards], num_nodes, copies)
+    nodes = owners.assign([shard.num_bytes for shard in manifest.shards], num_nodes, copies)
     shards = (shard.replace(nodes=ranks) for shard, ranks in zip(manifest.shards, nodes, strict=True))
     return replace(manifest, shards=tuple(shards))
-
-
-def owner_now(shard: int, owner: int, num_nodes: int, lost: Container[int]) -> int:
-    """Returns the node that reads a shard while some nodes are lost.
-
-    Args:
-        shard: its number.
-        owner: the node that `assign_first` gives.
-        num_nodes: of the job; if all are lost, the owner stays.
-        lost: the nodes that are not there; looked up quickly.
-    """
-    node = owner
-    for probe in range(_PROBES):
-        if node not in lost:
-            return node
-        node = zlib.crc32(b"%d %d" % (shard, probe)) % num_nodes
-    there = [node for node in range(num_nodes) if node not in lost]
-    return there[zlib.crc32(b"%d" % shard) % len(there)] if there else owner
 
 
 def small_files(files: Sequence[File]) -> list[int]:
@@ -240,22 +233,6 @@ def kept_shards(sizes: Sequence[int], owner_of: Sequence[int], node: int, num_no
             kept.append(shard)
             room -= sizes[shard]
     return kept
-
-
-def order_alone(owner_of: Sequence[int], node: int, num_nodes: int) -> list[int]:
-    """Returns all shards in the order in which a node fetches them unless a loader has sent another: its own first.
-
-    Then the first shard of each other owner, the second of each, and so on, from the next node on. So all ask an owner
-    for what it reads then, or has read: each read of the source serves all that wait, and no two ask in the same order.
-    """
-    owners = np.array(owner_of, dtype=np.int64)
-    by_owner = np.argsort(owners, kind="stable")
-    counts = np.bincount(owners, minlength=num_nodes)
-    turns = np.empty_like(owners)  # of each shard among those of its owner
-    turns[by_owner] = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
-    order = np.lexsort(((owners - node) % num_nodes, np.where(owners == node, -1, turns)))
-    found: list[int] = order.tolist()
-    return found
 
 
 def interleaved(orders: Iterable[Sequence[int]], rest: Sequence[int]) -> list[int]:

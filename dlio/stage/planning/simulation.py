@@ -1,8 +1,8 @@
 """The simulator of staging: flows over a machine in time, event by event; pure, and the same for the same seed.
 
-Exact: which node reads which shard, as the strategies place them; the bytes and files of each node; the rates at which
-nodes read at once, which share source and switches fairly (max-min); the page cache that runs ahead of each disk;
-which nodes are stragglers or fail, and when.
+Exact: which node reads which shard or piece, as the strategies place them; the bytes and files of each node; the rates
+at which nodes read at once, which share source and switches fairly (max-min); the page cache that runs ahead of each
+disk; which nodes are stragglers or fail, and when.
 
 Aggregated: the shards of a node are one flow, whose rate is bounded by its threads and the source's latency; an event
 is the end of a node's flow, a full or empty page cache, or a failure, and events within a thousandth of the elapsed
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from dlio.errors import UsageError
 from dlio.stage.planning.cost import Machine
 from dlio.stage.planning.flows import Array, Flows, idle_seconds, ratio, shared
-from dlio.stage.planning.plan import BLOCK_BYTES
+from dlio.stage.planning.owners import BLOCK_BYTES
 
 PERCENTILES = (50, 90, 99, 100)
 MOST_NODES = 1_000_000
@@ -196,8 +196,7 @@ class _Run:
     def _idle(self) -> float:
         flows, landing = self.flows, float(np.median(np.minimum(self.disk, self.network)))
         source = min(self.machine.source, self.client.sum())
-        files = round(flows.opens.sum()) * bool(flows.exchange)
-        return idle_seconds(flows.read.sum(), files, len(flows.read), source, landing)
+        return idle_seconds(flows.read.sum(), flows.passed, len(flows.read), source, landing)
 
     def _until_event(self, arriving: Array, writing: Array) -> float:
         growing = arriving - writing

@@ -36,7 +36,8 @@ from dlio.io.filesystems import filesystem_of
 from dlio.stage.job import Job, whole_copy
 from dlio.stage.planning.cost import Cost, Machine, Volume
 from dlio.stage.planning.flows import THREADS, Flows, Sizes, flows_alone, totals
-from dlio.stage.planning.plan import Plan, assign_first, partitioned
+from dlio.stage.planning.owners import assign_first
+from dlio.stage.planning.plan import Plan, partitioned
 from dlio.stage.strategies import Needs
 
 NEEDS = Needs(shared=True)

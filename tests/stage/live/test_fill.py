@@ -20,14 +20,16 @@ from dlio.io import files, world
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import FILES, LiveFolder
 from dlio.stage.engine import fill as filling
-from dlio.stage.engine.failures import Work
+from dlio.stage.engine import pending
+from dlio.stage.engine.failures import Failures, Work
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
+from dlio.stage.engine.pending import Pending
 from dlio.stage.engine.store import Store
 from dlio.stage.meeting.folder import MeetingFolder
 from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.planning.plan import Plan
-from dlio.stage.protocol.wire import Origin
+from dlio.stage.protocol.wire import Origin, Span
 from dlio.stage.transfer.source import StagingSource
 from tests.helpers.live import Anywhere, eventually, store_of
 from tests.helpers.staging import MiB
@@ -87,10 +89,13 @@ def test_files_left_for_later_are_not_begun_until_then(tmp_path: Path) -> None:
     class Late:
         exchanges = False
 
-        def is_far(self, number: int) -> bool:
+        def share(self, number: int, spans: list[Span], *, is_far: bool) -> list[Span]:
+            return spans
+
+        def is_divided(self, number: int) -> bool:
             return False
 
-        def is_expected(self, number: int) -> bool:
+        def is_expected(self, number: int, begin: int) -> bool:
             return number in later
 
         was_expected = is_expected
@@ -160,6 +165,33 @@ def test_a_meeting_folder_that_hangs_holds_up_one_file_of_this_node_at_most(tmp_
     finally:
         place.answers.set()
         assert fill.stop()
+
+
+def test_what_is_left_of_a_divided_file_is_fetched_before_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its digest would wait for it until the end, and then read again all that has come since."""
+    monkeypatch.setattr(pending, "LOOK_SECONDS", 0.0)
+
+    class Divided:
+        def share(self, number: int, spans: list[Span], *, is_far: bool) -> list[Span]:
+            return [(begin, begin + MiB) for begin in range(0, 8 * MiB, MiB)]
+
+        def is_divided(self, number: int) -> bool:
+            return True
+
+        def was_expected(self, number: int, begin: int) -> bool:
+            return False
+
+    store = _store(tmp_path, [File("a.bin", 8 * MiB, "xxh3-128:0")])
+    pieces = Pending(store, Failures(), cast(Fetching, Divided()), 8, is_hurried=True)
+    pieces.follow([0])
+    first, _ = pieces.take() or pytest.fail("there is none")
+    second, _ = pieces.take() or pytest.fail("there is none")
+    pieces.leave_for_later(0)
+    pieces.release(first, is_urgent=False)
+    third, _ = pieces.take() or pytest.fail("there is none")
+    assert [second.begin, third.begin] == [MiB, 0] and third == first
 
 
 def test_what_another_node_asks_ahead_is_not_held_up_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,9 +55,14 @@ def test_engine_and_plan_agree_within_a_tenth(
 
 @pytest.mark.jobs
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("nodes", "shards", "source"), [(100, 100, 100e9), (40, 160, 4e9)])
-def test_engine_and_plan_agree_on_many_nodes(nodes: int, shards: int, source: float, tmp_path: Path) -> None:
-    job = scale.Job(nodes, shards, 256_000_000, replace(_MACHINE, num_nodes=nodes, client=25e9, source=source))
+@pytest.mark.parametrize(
+    ("nodes", "shards", "shard_bytes", "source"), [(25, 1, 25_600_000_000, 100e9), (40, 160, 256_000_000, 4e9)]
+)
+def test_engine_and_plan_agree_on_many_nodes(
+    nodes: int, shards: int, shard_bytes: int, source: float, tmp_path: Path
+) -> None:
+    """The nodes read the one shard together."""
+    job = scale.Job(nodes, shards, shard_bytes, replace(_MACHINE, num_nodes=nodes, client=25e9, source=source))
     found, planned = _engine(job, tmp_path), _planned(job)
     assert found.seconds == pytest.approx(planned.seconds, rel=0.1)
     assert found.half == pytest.approx(planned.percentiles[50], rel=0.1)
