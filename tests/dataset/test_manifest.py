@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dlio.dataset import json_lines
@@ -356,6 +356,7 @@ def test_a_damaged_line_far_down_is_named_by_its_number(number, tmp_path):
     st.lists(st.text('ab./\\"é \0', max_size=5), min_size=1, max_size=3),
     st.sampled_from([False, True]),
 )
+@example(["a", "\0"], True)  # an escape among names that need none
 def test_names_stay_inside_the_folder_however_they_are_written(names, is_ascii):
     line = {"shard": "s", "samples": 1, "files": [{"name": name, "bytes": 25, "digest": "d"} for name in names]}
     text = json.dumps(line, ensure_ascii=is_ascii).encode()
