@@ -184,7 +184,7 @@ def simulated(job: Job, base: Path) -> Found:
 def gaps_of(span: int) -> Iterator[None]:
     """Has nodes read again for a digest in parts of a span, and as many at a time as they do."""
     most = running_digest._MOST_GAP // MOST_BYTES * span
-    with mock.patch.object(running_digest, "_MOST_GAP", most), mock.patch.object(running_digest, "MOST_BYTES", span):
+    with mock.patch.object(running_digest, "_MOST_GAP", most), mock.patch.object(running_digest, "_READ_BYTES", span):
         yield
 
 

@@ -30,7 +30,7 @@ LATE = 20 * MS  #: within which a reader gets bytes that have arrived; the engin
 
 def most_buffers() -> int:
     """Returns how many pieces of memory an agent may use at a time."""
-    return 2 * flows.THREADS + MOST_HELD + 1
+    return 4 * flows.THREADS + MOST_HELD + 1  # each thread may read again, too
 
 
 class Watching:

@@ -8,7 +8,6 @@ the pieces that come, so that little is left to be read at the end.
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,8 +16,9 @@ from dataclasses import dataclass
 from dlio.cached import cached_property
 from dlio.io import files, world
 from dlio.stage.copies.blocks import Blocks
-from dlio.stage.engine.writing import MOST_BYTES, PAGE_BYTES, is_hole, opened, write_range
+from dlio.stage.engine.writing import MOST_BYTES, PAGE_BYTES, Buffers, is_hole, opened, write_range
 
+_READ_BYTES = MOST_BYTES
 _MOST_GAP = 16 << 20  # bytes that are read again while others wait to add more
 _FEW_HELD, MOST_HELD = 6, 32  # pieces, of up to `MOST_BYTES` each
 
@@ -28,12 +28,16 @@ _Piece = tuple[memoryview, Callable[[], None]]
 class Held:
     """Pieces of all files that came too early; those that have longest to wait give way. For any number of threads.
 
+    Attributes:
+        buffers: memory for what is read again.
+
     Args:
         together: pieces of one file that come at a time, in any order: one from each node of a divided file.
     """
 
     def __init__(self, together: int = 0) -> None:
         self._most = min(_FEW_HELD + together, MOST_HELD)
+        self.buffers = Buffers()
         self._lock = world.lock()
         self._pieces: dict[tuple[RunningDigest, int], _Piece] = {}
 
@@ -162,13 +166,16 @@ class RunningDigest:
     def _read(self, end: int, flags: int) -> None:
         if self.counted >= end:
             return
-        buffer = memoryview(mmap.mmap(-1, min(MOST_BYTES, -(-(end - self.counted) // PAGE_BYTES) * PAGE_BYTES)))
-        with opened(self._path, flags) as descriptor:
-            while left := end - self.counted:
-                rest = buffer[: -(-left // PAGE_BYTES) * PAGE_BYTES]
-                if not (count := world.preadv(descriptor, [rest], self.counted)):
-                    return
-                self._count(rest[: min(count, left)])
+        buffer = self._held.buffers.take()
+        try:
+            with opened(self._path, flags) as descriptor:
+                while left := end - self.counted:
+                    rest = buffer[: min(-(-left // PAGE_BYTES) * PAGE_BYTES, _READ_BYTES)]
+                    if not (count := world.preadv(descriptor, [rest], self.counted)):
+                        return
+                    self._count(rest[: min(count, left)])
+        finally:
+            self._held.buffers.give_back(buffer)
 
 
 @dataclass(slots=True)
