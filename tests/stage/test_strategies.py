@@ -113,7 +113,7 @@ def test_agents_pass_files_to_each_other_whatever_the_strategy(
     meet_in(tmp_path / "meet", monkeypatch)
     with nodes(dataset.root, tmp_path, 2, strategy=relay) as found:
         eventually(lambda: all(map(is_complete, found)))
-        assert sum(each.source_bytes for each in found) == dataset.num_bytes
+        assert sum(each.server.stat()["source_bytes"] for each in found) == dataset.num_bytes
 
 
 def test_the_commands_take_a_strategy_of_another_package(
