@@ -69,9 +69,9 @@ def test_the_end_of_a_process_is_told_and_the_next_schedules_run(monkeypatch: py
     assert [outcome.seed for outcome in found] == [1, 2, 3, 4]
     assert [outcome.broken.split()[:3] for outcome in found] == [
         [],
-        ["the", "simulator", "ended"],
+        ["the", "simulator", "ended,"],
         [],
-        ["the", "simulator", "failed"],
+        ["the", "simulator", "failed:"],
     ]
 
 
