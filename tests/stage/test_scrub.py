@@ -213,7 +213,10 @@ def test_the_command_line(large_dataset: Manifest, tmp_path: Path, command: Comm
     assert (done.returncode, done.stdout) == (0, f"{staged.root}: 7 files, 21.0 MB, 1 damaged, 1 repaired\n")
     done = command(local, "--json")
     assert [Scrubbed(**copy).is_whole for copy in json.loads(done.stdout)["copies"]] == [True]
-    assert command(tmp_path / "nowhere").stdout.startswith("nothing was checked")
+    (tmp_path / "empty").mkdir()
+    assert command(tmp_path / "empty").stdout.startswith("nothing was checked")
+    done = command(tmp_path / "nowhere", "--quiet")
+    assert (done.returncode, done.stdout) == (4, "") and "nowhere is no folder: name the one that was" in done.stderr
     for words in (["--decode"], ["--from", "x"], ["--max-rate", "0"], ["--workers", "2"]):
         assert command(local, *words).returncode == 2
 

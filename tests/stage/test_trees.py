@@ -134,8 +134,9 @@ def test_what_does_not_go_with_files_is_refused(tree: Path, tmp_path: Path) -> N
     for strategy in ("partition", "stripe"):
         with pytest.raises(UsageError, match=f"env cannot be staged with {strategy}: only data sets"):
             dlio.stage(tree, tmp_path / "local", strategy=strategy)
-    with pytest.raises(UsageError, match="keeps its modes"):
-        dlio.stage(tree, tmp_path / "local", mode=0o644)
+    for mode in (0o644, 0o666):
+        with pytest.raises(UsageError, match="keeps its modes"):
+            dlio.stage(tree, tmp_path / "local", mode=mode)
     with pytest.raises(UsageError, match=": stage to a folder outside it"):
         dlio.stage(tree, tree / "local")
     with pytest.raises(ManifestError, match="does not exist"):
@@ -280,6 +281,17 @@ def test_in_the_background(tree: Path, tmp_path: Path, capsys: pytest.CaptureFix
         end_agent(folder_of(Manifest.load(path)))
     assert main(["stage", str(tree), str(tmp_path / "more"), "--background", "--cache-size", "1M"]) == 2
     assert "is copied as a whole: leave out the limit" in capsys.readouterr().err
+
+
+def test_no_part_of_a_folder_is_kept_in_the_background(
+    tree: Path, small_disk: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A loader could read the rest elsewhere, but no loader reads a folder."""
+    (tree / "large").write_bytes(bytes(3 << 20))
+    disk = small_disk("size=2m")
+    assert main(["stage", str(tree), str(disk), "--background"]) == 4
+    assert "bytes free and" in capsys.readouterr().err
+    assert not list(disk.rglob("env"))
 
 
 def test_an_environment_runs_from_its_copy(tmp_path: Path) -> None:

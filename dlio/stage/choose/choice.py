@@ -74,7 +74,8 @@ def chosen(
         DlioError: as `dlio.stage`, as far as it is known before anything is copied.
     """
     strategy, options = asked.get("strategy", AUTO), asked.get("options", NO_OPTIONS)
-    if options.mode is not None and options.mode & ~0o044 != 0o600:
+    is_tree = source.manifest.format == TREE  # which keeps its modes
+    if options.mode is not None and options.mode & ~0o044 != 0o600 and not is_tree:
         raise UsageError(f"mode {options.mode:o}: staged files can be 600, 640 or 644")
     strategy = _LIVE if in_background and strategy == AUTO else strategy
     needs = needs_of(strategy)

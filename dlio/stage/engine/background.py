@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from dlio.dataset.location import TREE
 from dlio.dataset.shard import files_of
 from dlio.errors import StorageError
 from dlio.io import world
@@ -70,6 +71,8 @@ class Background:
         try:
             make_room(folder, min(wanted, most) - here, len(plan.wanted))
         except StorageError as error:
+            if plan.manifest.format == TREE:  # nothing but the whole copy is of use
+                raise
             free = filesystem_of(folder.dest).free_bytes + here
             _log.warning("%s: %s are kept, the rest is read from elsewhere", error.text, format_size(free))
             most = min(most, int(free * _FULL))

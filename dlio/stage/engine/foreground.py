@@ -156,7 +156,12 @@ def _is_awaited(peer: Peer) -> bool:
 def _name_lost(meeting: Meeting) -> None:
     """Logs which nodes are not complete."""
     if absent := meeting.absent():
-        _log.warning("nodes %s of %d did not start: start dlio stage on every node", absent, meeting.num_nodes)
+        _log.warning(
+            "nodes %s of %d did not start: start dlio stage on every node, with the same data, and with a "
+            "meeting folder that all of them see",
+            absent,
+            meeting.num_nodes,
+        )
     for peer in meeting.lost():
         why = f": {peer.waiting_for}" if peer.waiting_for else ""
         _log.warning("node %d (%s) was lost before its copy was complete%s", peer.node, peer.owner.host, why)

@@ -90,7 +90,7 @@ def scrub(
             user can use up more than half of what is left. Your own copies take as long as they do.
 
     Raises:
-        StorageError: a folder of copies cannot be read.
+        StorageError: a folder of copies cannot be read, or `dest` is no folder.
     """
     patience = Patience(deadline)
     owned: dict[int, list[StagedFolder]] = {os.geteuid(): []}
@@ -111,6 +111,8 @@ def scrub(
 
 def _owned(dest: str | os.PathLike[str] | None) -> Iterator[tuple[int, str, str]]:
     """Yields the owner of each copy that this user may check, the folder in which it lies, and its name."""
+    if dest is not None and not Path(dest).is_dir():  # a check of a misspelt one would never find anything wrong
+        raise StorageError(f"{dest} is no folder: name the one that was given to dlio stage")
     for parent in folders_with_copies(dest):
         for folder in copies(parent):
             with suppress(OSError):
