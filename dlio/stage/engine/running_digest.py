@@ -2,7 +2,8 @@
 
 What comes in order is digested from memory. What comes too early is held in memory until the bytes before it have come.
 Everything else is read from the file again: what was there when the agent started, or could not be held. That follows
-the pieces that come, so that little is left to be read at the end.
+the pieces that come, so that little is left to be read at the end. Of what could not be held, a digest stays in memory:
+a disk that changes it would else give a digest of the file that all nodes agree on, since they get the same bytes.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from dlio.cached import cached_property
+from dlio.errors import DigestError
 from dlio.io import files, world
 from dlio.stage.copies.blocks import Blocks
 from dlio.stage.engine.writing import MOST_BYTES, PAGE_BYTES, Buffers, is_hole, opened, write_range
+from dlio.stage.protocol.wire import Span
 
 _READ_BYTES = MOST_BYTES
 _MOST_GAP = 16 << 20  # bytes that are read again while others wait to add more
@@ -46,7 +49,9 @@ class Held:
         with self._lock:
             self._pieces[digest, begin] = data, release
             if len(self._pieces) > self._most:
-                self._pieces.pop(max(self._pieces, key=_waits))[1]()
+                key = max(self._pieces, key=_waits)
+                key[0].note(key[1], self._pieces[key][0])  # first: it may be read from the file once it is not held
+                self._pieces.pop(key)[1]()
 
     def pop(self, digest: RunningDigest, begin: int) -> _Piece | None:
         """Returns the piece of a file that begins here, and what releases it; None if it has given way."""
@@ -91,6 +96,9 @@ class RunningDigest:
         self.counted = 0
         self._is_past_cache = False  # whether a piece of it was written so
         self._is_left = False  # the rest is read when the file is whole
+        self._noted: dict[int, tuple[int, str]] = {}  # by where pieces that are not held begin: where they end, digest
+        self._piece: tuple[files.Hash, Span, str] | None = None  # one of these, a part of which was read again
+        self._damaged: Span | None = None  # was not read as it was written
 
     def add(self, begin: int, data: memoryview, release: Callable[[], None] | None = None) -> None:
         """Adds a piece that was written, whose blocks count as present.
@@ -105,11 +113,17 @@ class RunningDigest:
                 if self._reaches(begin):
                     self._count(data)
                     self._count_held()
-                elif release and not self._is_left:
+                elif release:
                     self._held.put(self, begin, data, release)
                     return
+                else:
+                    self.note(begin, data)
         if release:
             release()
+
+    def note(self, begin: int, data: memoryview) -> None:
+        """Notes what was written, to compare it with what is read again."""
+        self._noted[begin] = begin + len(data), files.digest_bytes(data)
 
     def end(self) -> None:
         """Releases what is held, and holds nothing more."""
@@ -122,12 +136,23 @@ class RunningDigest:
         self._held.drop(self)
 
     def whole(self) -> str:
-        """Returns `algorithm:hex` of the whole file; raises StorageError if it cannot be read."""
+        """Returns `algorithm:hex` of the whole file.
+
+        Raises:
+            DigestError: a part of it is not what was written.
+            StorageError: it cannot be read.
+        """
         with self._lock, files.storage_errors("read", self._path):
             self._count_held()
             self._read_up_to(self._blocks.num_bytes)
             self._leave()
-            return f"{self._algorithm}:{self._hash.hexdigest()}"
+        if self._damaged:
+            begin, end = self._damaged
+            raise DigestError(
+                f"{self._path}: bytes {begin} to {end} are not what was written there: the disk or the memory of this "
+                "node has changed them; stage again, and if that does not help, use another folder"
+            )
+        return f"{self._algorithm}:{self._hash.hexdigest()}"
 
     @cached_property
     def _hash(self) -> files.Hash:
@@ -169,13 +194,32 @@ class RunningDigest:
         buffer = self._held.buffers.take()
         try:
             with opened(self._path, flags) as descriptor:
-                while left := end - self.counted:
+                while left := min(end, self._next()) - self.counted:
                     rest = buffer[: min(-(-left // PAGE_BYTES) * PAGE_BYTES, _READ_BYTES)]
                     if not (count := world.preadv(descriptor, [rest], self.counted)):
                         return
-                    self._count(rest[: min(count, left)])
+                    self._compare(rest[: min(count, left)])
         finally:
             self._held.buffers.give_back(buffer)
+
+    def _next(self) -> int:
+        """Returns where a piece that was noted ends, or the next one begins."""
+        if noted := self._noted.pop(self.counted, None):
+            self._piece = files.new_hash(files.DEFAULT_DIGEST), (self.counted, noted[0]), noted[1]
+        if self._piece and self.counted < (end := self._piece[1][1]):
+            return end
+        return min((begin for begin in tuple(self._noted) if begin > self.counted), default=self._blocks.num_bytes)
+
+    def _compare(self, data: memoryview) -> None:
+        """Counts what was read again, and compares a piece that was noted once all of it is."""
+        self._count(data)
+        if self._piece:
+            running, (begin, end), digest = self._piece
+            running.update(data)
+            if self.counted >= end:
+                self._piece = None
+                if digest != f"{files.DEFAULT_DIGEST}:{running.hexdigest()}":
+                    self._damaged = begin, end
 
 
 @dataclass(slots=True)

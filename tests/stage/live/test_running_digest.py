@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dlio.errors import DigestError
 from dlio.io import files
 from dlio.stage.copies.blocks import BLOCK_BYTES, Blocks
 from dlio.stage.engine import running_digest
@@ -76,3 +77,23 @@ def test_only_few_pieces_that_came_too_early_are_held(tmp_path: Path) -> None:
     assert len(STARTS) - 1 - len(file.released) == running_digest._FEW_HELD
     file.digest.end()
     assert sorted(file.released) == [*STARTS[1:]]
+
+
+@pytest.mark.parametrize("may_be_held", [True, False], ids=["gave way", "cached"])
+@pytest.mark.parametrize("gap", [BLOCK_BYTES // 2, 1 << 30])
+def test_a_piece_that_the_disk_has_changed_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, may_be_held: bool, gap: int
+) -> None:
+    """Else the changed bytes would count, and other nodes, which get them from this one, would have the same digest."""
+    monkeypatch.setattr(running_digest, "_MOST_GAP", gap)
+    file = Arriving(tmp_path)
+    for begin in STARTS[1:]:
+        file.add(begin, may_be_held=may_be_held)
+    last = STARTS[-2]
+    assert not may_be_held or last in file.released
+    with file.path.open("r+b") as changed:
+        changed.seek(last + 17)
+        changed.write(bytes([CONTENT[last + 17] ^ 1]))
+    file.add(0)
+    with pytest.raises(DigestError, match=f"bytes {last} to {last + BLOCK_BYTES} are not what was written there"):
+        file.digest.whole()
