@@ -219,8 +219,12 @@ class Fetching:
         """Returns who is asked, or was asked last without success, for a span of a file; the source if nobody is."""
         return self._asked.get(number) or self._source.name_of(self._plan.listed[number])
 
-    def digest_at_source(self, number: int) -> str:
-        """Returns the digest of a file, which is read from the source once more; raises StorageError."""
+    def digest_at_source(self, number: int, beat: Callable[[], None]) -> str:
+        """Returns the digest of a file, which is read from the source once more, with a beat for each block.
+
+        Raises StorageError.
+        """
+        beat()
         if group := self._plan.groups.get(self._plan.listed[number].name):
             self.fetch(number, 0, data := memoryview(bytearray(self._plan.listed[number].num_bytes)), only_source=True)
             return group_digest([files.digest_bytes(part) for *_, part in slices(group, data)])
@@ -230,6 +234,7 @@ class Fetching:
             target = buffer[: file.num_bytes - begin]
             self.fetch(number, begin, target, only_source=True)
             running.update(target)
+            beat()
         return f"{files.DEFAULT_DIGEST}:{running.hexdigest()}"
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from contextlib import ExitStack, suppress
+from functools import partial
 
 from dlio.dataset.shard import files_of
 from dlio.errors import StorageError
@@ -138,8 +139,9 @@ class Node:
         Raises:
             DigestError, StorageError: as dlio/stage/meeting/agreeing.py, or the file system refused.
         """
-        at_source, took = self.fetching.digest_at_source, world.monotonic() - self._began
-        agree(self.meeting, self.plan, self.folder.path, self.store.learned, at_source, took)
+        at_source = partial(self.fetching.digest_at_source, beat=self.beat)
+        learned, took = self.store.learned, world.monotonic() - self._began
+        agree(self.meeting, self.plan, self.folder.path, learned, at_source, took, self.beat)
         if not self.folder.share:
             self.folder.finish(self.plan.manifest, self._kept_names(), self._job.access(None))
         self._is_published = True

@@ -18,20 +18,27 @@ from dlio.errors import DigestError
 from dlio.io import files, world
 from dlio.stage.copies.learned import DIGEST_BYTES, Learned
 from dlio.stage.meeting.meeting import Meeting
-from dlio.stage.meeting.peer import Peer
+from dlio.stage.meeting.peer import STUCK_SECONDS, Peer
 from dlio.stage.planning.plan import Plan
 from dlio.stage.protocol import wire
-from dlio.stage.protocol.connection import Connection
+from dlio.stage.protocol.connection import AgentError, BusyError, Connection
 from dlio.stage.protocol.wire import Op, Request, Status
 
 _PATIENCE_SECONDS = 20.0  # without a new digest
+_LONGEST_SECONDS = STUCK_SECONDS / 2  # however long the copy took: then this node would be taken for stuck itself
 _SOON_SECONDS = 0.05
 
 _log = logging.getLogger(__name__)
 
 
 def agree(
-    meeting: Meeting | None, plan: Plan, copy: Path, learned: Learned, at_source: Callable[[int], str], took: float
+    meeting: Meeting | None,
+    plan: Plan,
+    copy: Path,
+    learned: Learned,
+    at_source: Callable[[int], str],
+    took: float,
+    beat: Callable[[], None],
 ) -> None:
     """Compares the digests of files with bytes from other nodes with what the nodes that read them have found.
 
@@ -41,7 +48,8 @@ def agree(
         copy: the folder of the copy.
         learned: the digests that this node has found.
         at_source: returns the digest of a file at its source, which it reads; raises StorageError.
-        took: the seconds that this node has taken for its copy; it waits as long for slower ones.
+        took: the seconds that this node has taken for its copy; it waits about as long for slower ones.
+        beat: shows that this node lives, while it waits.
 
     Raises:
         DigestError: they differ; the file is removed, and fetched again by the next run.
@@ -49,9 +57,9 @@ def agree(
     """
     listed = plan.listed
     left = {number for number in plan.kept if not listed[number].digest and learned.was_received(listed[number].name)}
-    since = world.monotonic()
+    since, patience = world.monotonic(), min(_PATIENCE_SECONDS + took, _LONGEST_SECONDS)
     while meeting and (asked := {number for number in left if plan.witness(number, meeting) != plan.node}):
-        if told := _told_by_all(meeting, plan, asked):
+        if told := _told_by_all(meeting, plan, asked, beat):
             for number, (peer, digest) in told.items():
                 how = "got pieces of it from others, too" if plan.is_divided(number) else "read it from the source"
                 who = f"node {peer.node} ({peer.owner.host}), which {how}"
@@ -59,7 +67,7 @@ def agree(
             left -= set(told)
             since = world.monotonic()
             continue
-        if world.monotonic() - since > _PATIENCE_SECONDS + took:
+        if world.monotonic() - since > patience:
             _log.warning("no other node knows the digests of %d files: they are read from the source", len(asked))
             break
         world.sleep(_SOON_SECONDS)
@@ -67,17 +75,22 @@ def agree(
         _check(listed[number].name, at_source(number), "the source", copy, learned)
 
 
-def _told_by_all(meeting: Meeting, plan: Plan, numbers: Collection[int]) -> dict[int, tuple[Peer, bytes]]:
+def _told_by_all(
+    meeting: Meeting, plan: Plan, numbers: Collection[int], beat: Callable[[], None]
+) -> dict[int, tuple[Peer, bytes]]:
     """Returns the digests of those files that the nodes which can tell have finished, and these nodes."""
     owned, told = defaultdict[int, list[int]](list), dict[int, tuple[Peer, bytes]]()
     for number in sorted(numbers):
         owned[plan.witness(number, meeting)].append(number)
     for owner, wanted in owned.items():
+        beat()
         if peer := meeting.peer(owner):
             try:
                 found = meeting.use(peer, partial(_told, wanted))
             except OSError as error:
                 _log.info("node %d: %s", owner, error)
+                if not isinstance(error, AgentError | BusyError):  # which a node that has ended does not send
+                    meeting.failed(owner, error)
             else:
                 told.update((number, (peer, digest)) for number, digest in found.items())
     return told

@@ -150,10 +150,14 @@ class Plan:
         return owners.owner_now(shard, self.owner_of[shard], self.num_nodes, lost)
 
     def witness(self, number: int, lost: Container[int]) -> int:
-        """Returns the node that this one compares a file with: the one that read it, or of a divided one another."""
+        """Returns the node that this one compares a file with: the one that read it, or of a divided one another.
+
+        It is this node itself if all others are lost.
+        """
         if not self.is_divided(number):
             return self.owner(number, lost)
-        return self.owner(number, owners.Nodes(lambda node: node == self.node or node in lost))
+        found = self.owner(number, owners.Nodes(lambda node: node == self.node or node in lost))
+        return self.node if found in lost else found
 
     def piece_of(self, number: int, begin: int) -> int:
         """Returns in which piece of its file a byte lies: the pieces of a divided file have different owners."""

@@ -1,0 +1,68 @@
+"""Digests that nodes compare before they publish, while a node that could tell has ended, or is late."""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dlio.io import files, world
+from dlio.stage.copies.learned import Learned
+from dlio.stage.copies.live_folder import AGENT, LiveFolder
+from dlio.stage.meeting import meeting, peer
+from dlio.stage.meeting.agreeing import agree
+from dlio.stage.planning import owners
+from tests.helpers.live import eventually, is_complete, meet_in, met, task, working
+from tests.helpers.staging import MiB
+
+
+@pytest.fixture
+def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file without a digest, of four pieces."""
+    monkeypatch.setattr(owners, "BLOCK_BYTES", MiB // 4)
+    meet_in(tmp_path / "meet", monkeypatch)
+    (path := tmp_path / "image.bin").write_bytes(os.urandom(MiB - 7))
+    return path
+
+
+def test_the_last_node_reads_the_source_at_once_and_shows_that_it_lives(
+    image: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with working(task(image, tmp_path / "1", 1, 2)) as last:
+        with working(task(image, tmp_path / "0", 0, 2)) as first:
+            eventually(lambda: is_complete(first) and is_complete(last))
+        assert last.store.learned.was_received(image.name)
+        record, before = LiveFolder(last.folder).path / AGENT, last.fetching.source_bytes
+        with caplog.at_level(logging.WARNING):
+            last.publish()
+        assert "no other node knows the digests" not in caplog.text
+        assert last.fetching.source_bytes - before == MiB - 7
+        os.utime(record, (0, 0))
+        last.publish()  # by now it asks nobody
+        assert record.stat().st_mtime > 0
+        beats = list[int]()
+        monkeypatch.setattr(files, "BLOCK_BYTES", MiB // 4)
+        number = [file.name for file in last.plan.listed].index(image.name)
+        last.fetching.digest_at_source(number, lambda: beats.append(last.fetching.source_bytes))
+        assert len(set(beats)) == 5
+
+
+def test_a_node_that_awaits_a_digest_shows_that_it_lives_and_is_not_taken_for_stuck(
+    image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its copy has taken an hour."""
+    _, plan, folder = task(image, tmp_path / "1", 1, 2).prepared()
+    folder.path.mkdir(parents=True)
+    (folder.path / ".dlio").mkdir()
+    now, beats = [1000.0], list[float]()
+    monkeypatch.setattr(meeting, "JOIN_SECONDS", 1e9)
+    monkeypatch.setattr(world, "monotonic", lambda: now[0])
+    monkeypatch.setattr(world, "sleep", lambda _: now.__setitem__(0, now[0] + 5))
+    with closing(Learned(folder.path)) as learned:
+        learned.receives(image.name)
+        agree(met("content", 1, 2), plan, folder.path, learned, lambda _: "", 3600.0, lambda: beats.append(now[0]))
+    assert 20 < len(beats) == (now[0] - 1000) // 5 + 1
+    assert now[0] - 1000 < 0.9 * peer.STUCK_SECONDS
