@@ -241,7 +241,7 @@ class Following:
     def __init__(self, folder: StagedFolder, wanted: Sequence[File], listeners: Listeners) -> None:
         self._folder, self._wanted, self._listeners = folder, wanted, listeners
         self._client = Client(folder)
-        self._looked, self._done = 0.0, -1
+        self._looked, self._done, self._here = 0.0, -1, -1
         self._heartbeats = Heartbeats()
 
     def is_done(self) -> bool:
@@ -263,8 +263,8 @@ class Following:
     def _look(self) -> None:
         try:
             found = self._client.stat()
-        except StorageError:  # it has ended, or will answer later
-            LiveFolder(self._folder).agent()  # raises the error if it is of another version
+        except StorageError as error:  # it has ended, or will answer later
+            self._check_unheard(error)
             return
         staged, total = (found["nodes"][0][name] for name in ("staged_bytes", "total_bytes"))
         if self._done < 0 and self._listeners.expect:
@@ -273,6 +273,16 @@ class Following:
             self._listeners.report(staged - self._done)
         self._done = staged
         self._check(found, self._heartbeats.note(self._folder, staged))
+
+    def _check_unheard(self, error: StorageError) -> None:
+        """Raises StorageError if the process is of another version, or has not got on though it cannot be asked."""
+        live = LiveFolder(self._folder)
+        live.agent()  # raises the error if it is of another version
+        known = max(self._done, self._here)
+        if (idle := self._heartbeats.note(self._folder, known)) > _PUBLISHING_SECONDS:
+            self._here = live.present_bytes(self._wanted)
+            if self._here <= known:
+                raise StorageError(f"nothing has come for {idle:.0f} s, and {error.text}")
 
     def _check(self, found: dict[str, Any], idle: float) -> None:
         node = found["nodes"][0]

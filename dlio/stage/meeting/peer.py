@@ -69,8 +69,9 @@ class Peer:
             raise ValueError(f"expected the record of node {node}")
         host, port = record["address"]
         address = (str(IPv4Address(host)) if host else "", _number(port, 1 << 16))
-        numbers = ("staged_bytes", "total_bytes", "bytes_per_second", "had_bytes", "idle_seconds")
-        staged, total, rate, had, idle = (_number(record[name]) for name in numbers)
+        numbers = ("staged_bytes", "total_bytes", "bytes_per_second", "had_bytes")
+        staged, total, rate, had = (_number(record[name]) for name in numbers)
+        idle = _number(record.get("idle_seconds", 0))  # dlio of earlier versions has none
         return cls(
             node, address, Owner.from_json(record["owner"]), bool(record["is_complete"]), staged, total, rate,
             shortened(str(record["waiting_for"])), had, bool(record["has_left"]), idle,

@@ -22,19 +22,20 @@ import dlio
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.dataset.shard import files_of
 from dlio.errors import StorageError
+from dlio.io import world
 from dlio.io.world import start_time
 from dlio.locking import claim_file
 from dlio.locking.claim import claimed
 from dlio.locking.owner import Owner
 from dlio.stage.client import launch, start
-from dlio.stage.client.client import Client, answer, status
+from dlio.stage.client.client import Client, Following, answer, status
 from dlio.stage.client.filling import find_filling
 from dlio.stage.client.start import ensure_agent
 from dlio.stage.copies.base_folder import open_up
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import AgentRecord, LiveFolder, end_agents
 from dlio.stage.engine import __main__ as agent_main
-from dlio.stage.job import NO_OPTIONS
+from dlio.stage.job import NO_OPTIONS, Listeners
 from dlio.stage.protocol.wire import Origin
 from dlio.stage.run import run
 from dlio.stage.upkeep.clean import clean
@@ -87,7 +88,7 @@ def test_an_agent_of_another_version_is_refused_and_can_be_ended(
     with subprocess.Popen(["sleep", "600"]) as other:
         live = _announced(folder, Owner.current().node)
         owner = replace(Owner.current(), pid=other.pid, started=start_time(other.pid))
-        record = {"version": 2, "owner": asdict(owner), "socket": "socket", "node": 0, "nodes": 1, "may_be_ended": True}
+        record = {"version": 3, "owner": asdict(owner), "socket": "socket", "node": 0, "nodes": 1, "may_be_ended": True}
         (live.path / "agent.json").write_text(json.dumps(record))
         with (
             claimed(folder.claims, lambda: False),
@@ -107,6 +108,29 @@ def test_an_agent_of_another_container_lives_while_its_heart_beats(tmp_path: Pat
     assert live.agent() is None
     live.beat()
     assert live.agent() is not None
+
+
+def test_a_process_that_gets_nothing_and_does_not_answer_is_not_awaited_forever(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, now = task(source.root, tmp_path / "dest").prepared()[2], [1000.0]
+    folder.path.mkdir(parents=True)
+    wanted = files_of(source.shards)
+    monkeypatch.setattr(world, "monotonic", lambda: now[0])
+    with closing(Following(folder, wanted, Listeners())) as following:
+        for file in wanted[:2]:
+            for seconds in (601, 1):
+                assert not following.is_done()
+                now[0] += seconds
+            (folder.path / file.name).write_bytes((source.root / file.name).read_bytes())
+        assert not following.is_done()
+        now[0] += 601
+        assert not following.is_done()
+        now[0] += 1
+        assert not following.is_done()
+        now[0] += 601
+        with pytest.raises(StorageError, match=r"nothing has come for 601 s, .*: no agent runs; .*: stage again"):
+            following.is_done()
 
 
 def test_a_second_starter_becomes_the_agent_when_the_first_ends(

@@ -201,6 +201,7 @@ def test_a_meeting_that_others_can_read_is_refused(tmp_path: Path, monkeypatch: 
         {"staged_bytes": float("inf")},
         {"total_bytes": 10**400},
         {"had_bytes": -1},
+        {"idle_seconds": -1},
         {"node": 2},
         {"bytes_per_second": True},
         {"address": ["127.0.0.1", 65536]},
@@ -221,6 +222,12 @@ def test_absurd_records_are_no_peers(
     assert meetings[0].peer(1) is None
     found = meetings[0].peer(2)
     assert found and len(found.waiting_for) == 200
+
+
+def test_a_node_of_a_version_that_told_no_idle_time_is_a_peer() -> None:
+    record = Peer(1, ("127.0.0.1", 9), Owner.current(), False, 0, 0, idle_seconds=7).to_json()
+    assert record.pop("idle_seconds") == 7
+    assert Peer.from_json(1, record).idle_seconds == 0
 
 
 def test_a_node_that_had_all_is_shown_with_all_after_its_process_has_ended(
