@@ -88,7 +88,8 @@ def _complete(job: Job, plan: Plan, copy: str, meeting: Meeting | None) -> Outco
     def is_done() -> bool:
         nonlocal plan, meeting
         if meeting and _is_filled_apart(folder, plan, meeting):
-            meeting.leave(meeting.word())  # the others do not expect this node any more
+            why = f"another process fills {folder.path}, and does not meet these nodes"
+            meeting.leave(meeting.word(lacks=1, why=why))  # the others do not expect this node any more
             plan, meeting = Plan(plan.manifest), None
         return following.is_done()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,10 @@ from dlio.dataset.manifest import Manifest
 from dlio.errors import MissingError, StorageError, UsageError
 from dlio.io import world
 from dlio.io.world.own_address import INTERFACE
+from dlio.locking.claim import claimed
 from dlio.locking.owner import Owner
+from dlio.stage.copies.base_folder import open_up
+from dlio.stage.copies.live_folder import AgentRecord, LiveFolder
 from dlio.stage.engine import node as engine_node
 from dlio.stage.engine.complete import complete
 from dlio.stage.job import Job
@@ -23,7 +27,8 @@ from dlio.stage.meeting.peer import Peer
 from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener, listening_at
 from dlio.stage.strategies import load
 from dlio.stage.transfer.source import source_of
-from tests.helpers.live import meet_in, met
+from tests.helpers.live import eventually, meet_in, met, task
+from tests.helpers.staging import damaged_files
 from tests.helpers.staging import node as topology_of
 
 
@@ -69,4 +74,28 @@ def test_a_node_without_a_plan_leaves_its_word(
         complete(job, load("partition"), met(source.content_id, 0, 2))
     assert other.peer(0) is None and not other.expects(0)
     assert [peer.waiting_for[:22] for peer in other.lost()] == ["the strategy partition"]
+    other.leave()
+
+
+def test_a_node_whose_copy_is_filled_apart_from_the_others_is_not_complete(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meet_in(tmp_path / "meet", monkeypatch)
+    other = met(source.content_id, 1, 2)
+    other.tell(other.word(lacks=1))
+    job = Job(source_of(source), tmp_path / "dest", topology_of(0, 2))
+    folder = task(source.root, tmp_path / "dest").prepared()[2]
+    open_up(folder.dest)
+    folder.path.mkdir(mode=0o700)
+    (live := LiveFolder(folder)).make()
+    live.write_record(AgentRecord(Owner.current(), "socket", 0, 1))
+    filling = threading.Thread(target=complete, args=(job, load("broadcast"), met(source.content_id, 0, 2)))
+    with pytest.raises(KeyboardInterrupt), claimed(folder.claims, lambda: False):
+        filling.start()
+        eventually(lambda: other.peer(0) is None and not other.expects(0))
+        assert ["another process fills" in peer.waiting_for for peer in other.lost()] == [True]
+        live.remove_record()
+        raise KeyboardInterrupt
+    filling.join()
+    assert damaged_files(folder.path, source) == []
     other.leave()
