@@ -165,7 +165,7 @@ def _found(meeting: Meeting, content: str, lists: _Lists, own: world.Address | N
         try:
             with closing(tcp.connect(peer.address, meeting.token, content, node_client(meeting.node))) as connection:
                 return _asked(connection), False
-        except AgentError:  # what is wrong with the folder, which it would be here
+        except AgentError:  # what is wrong with the folder, which it would be here, too
             raise
         except OSError as error:
             failures += 1
@@ -179,6 +179,8 @@ def _asked(connection: Connection) -> bytes:
     """Returns the list that another process sends; raises OSError."""
     most = limits.manifest_bytes()
     reply = connection.ask(Request(Op.LIST), limit=most, patience=_PATIENCE_SECONDS)
+    if reply.status != Status.OK:
+        raise StorageError("its file system refused")
     data = bytearray(reply.length)
     connection.receive_into(memoryview(data))
     packed = zlib.decompressobj()
@@ -186,7 +188,7 @@ def _asked(connection: Connection) -> bytes:
         found = packed.decompress(data, most)
     except zlib.error as error:
         raise WireError(f"a list that is damaged: {error}") from error
-    if reply.status != Status.OK or not packed.eof:
+    if not packed.eof:
         raise WireError(f"a list that is cut off, or has more than {most:,} bytes")
     return found
 
@@ -215,7 +217,10 @@ class _Lists:
             raise WireError(f"a request of op {request.op:d}: expected {Op.LIST:d}")
         with self._changed:
             self._answering[client] = None
-        _, packed = self._next(node_of(client), partial(wire.send_reply, peer, Status.WAIT))
+        try:
+            _, packed = self._next(node_of(client), partial(wire.send_reply, peer, Status.WAIT))
+        except StorageError:  # maybe on this node only: the other one asks the next
+            return lambda: wire.send_reply(peer, Status.ELSEWHERE)
         return lambda: wire.send_reply(peer, Status.OK, packed)
 
     def left(self, client: bytes) -> None:

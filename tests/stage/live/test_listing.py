@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 import zlib
@@ -159,6 +160,35 @@ def test_what_is_wrong_with_the_folder_is_an_error_of_all(nodes: Callable[[int],
     assert [type(each.exception()) for each in found] == [UsageError, AgentError, AgentError]
     assert all("pipe is a pipe: only files, folders and links are staged" in str(each.exception()) for each in found)
     assert three.listed == [0]
+
+
+def _failing(rank: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bytes]:
+    """Returns what fails to list a folder on a node; then no other node is expected any more."""
+
+    def fail() -> bytes:
+        monkeypatch.setattr(meeting, "JOIN_SECONDS", 0.0)
+        raise StorageError(errno.EIO, f"node {rank} cannot list env: Input/output error")
+
+    return fail
+
+
+def test_a_node_that_cannot_read_the_folder_is_replaced_by_the_next(
+    nodes: Callable[[int], Nodes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own client of the file system may be at fault: then the folder is listed once more, and not by all."""
+    three = nodes(3)
+    first, second, third = (three.start(n, _failing(n, monkeypatch) if n != 1 else None) for n in range(3))
+    assert "node 0 cannot list env" in str(first.exception())
+    assert second.result() == third.result() == TreeFolder(three.tree).table
+    assert set(three.listed) == {1}
+
+
+def test_a_folder_that_no_node_can_read_is_an_error_of_each(
+    nodes: Callable[[int], Nodes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three = nodes(3)
+    found = [three.start(rank, _failing(rank, monkeypatch)) for rank in range(3)]
+    assert [f"node {rank} cannot list env" in str(each.exception()) for rank, each in enumerate(found)] == [True] * 3
 
 
 @pytest.mark.parametrize(
