@@ -140,7 +140,8 @@ class Meeting:
         """Returns what is known of a node, looked up if that may help; a look-up that hangs is not waited for long."""
         other = self._other(node)
         if other.is_to_be_looked_up:
-            if self._looking.acquire(timeout=_SOON_SECONDS if other.looked else JOIN_SECONDS):
+            left = 0.0 if other.looked else self._began + JOIN_SECONDS - world.monotonic()
+            if self._looking.acquire(timeout=max(_SOON_SECONDS, left)):
                 try:
                     if other.is_to_be_looked_up:
                         self._look_up(other, node)

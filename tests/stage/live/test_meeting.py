@@ -269,6 +269,25 @@ def test_a_node_that_nobody_has_asked_for_long_is_asked_before_it_counts(
     assert 1 in meeting
 
 
+def test_a_meeting_folder_that_hangs_is_not_awaited_once_for_each_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread is at it; readers that wait for this one give up after some seconds."""
+    now, num_nodes = [1000.0], 32
+    meet_in(tmp_path, monkeypatch)
+    monkeypatch.setattr(world, "monotonic", lambda: now[0])
+    meeting = met(CONTENT, 0, num_nodes)
+
+    class Held:
+        def acquire(self, timeout: float) -> bool:
+            now[0] += timeout
+            return False
+
+    monkeypatch.setattr(meeting, "_looking", Held())
+    assert [meeting.peer(node) for node in range(1, num_nodes)] == [None] * (num_nodes - 1)
+    assert meeting_module.JOIN_SECONDS <= now[0] - 1000 < 2 * meeting_module.JOIN_SECONDS
+
+
 def test_a_node_that_comes_again_is_found_when_it_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is left alone for some time; nobody looks for it in the folder before it asks for something."""
     meet_in(tmp_path, monkeypatch)
