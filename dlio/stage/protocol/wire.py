@@ -59,7 +59,7 @@ class Status(IntEnum):
     """The kind of a reply."""
 
     OK = 0
-    ELSEWHERE = 1  # this node does not keep the file
+    ELSEWHERE = 1  # this node does not keep the file, or cannot list the folder
     ERROR = 2  # the body is a text of at most MAX_TEXT bytes
     WAIT = 3  # still working; another reply follows
 
@@ -144,7 +144,9 @@ def send_reply(
 ) -> None:
     """Sends a reply, or with a `length` its head only; raises OSError if the connection fails."""
     head = _REPLY.pack(_MAGIC, _VERSION, status, origin, len(body) if length is None else length)
-    _send(peer, head + body, world.MSG_MORE if length else 0)
+    _send(peer, head, world.MSG_MORE if body or length else 0)
+    if body:
+        _send(peer, body)  # as it is: a copy for each client of a long list would take memory
 
 
 def send_file(peer: world.Socket, descriptor: int, begin: int, end: int) -> None:

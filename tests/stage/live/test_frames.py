@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import struct
+import threading
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,6 +38,22 @@ def test_what_is_sent_is_received(pair: Pair) -> None:
     wire.send_reply(pair[1], Status.OK, b"12345")
     reply = wire.receive_reply(pair[0], 5)
     assert reply.status == Status.OK and wire.receive(pair[0], reply.length) == b"12345"
+
+
+def test_a_long_reply_is_not_copied(pair: Pair) -> None:
+    """A node sends the list of a folder to a thousand others at a time."""
+    body, target = bytes(8 << 20), memoryview(bytearray(8 << 20))
+    tracemalloc.start()
+    try:
+        sender = threading.Thread(target=wire.send_reply, args=(pair[0], Status.OK, body))
+        sender.start()
+        assert wire.receive_reply(pair[1], len(body)).length == len(body)
+        wire.receive_into(pair[1], target)
+        sender.join()
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < len(body) / 2 and target == body
 
 
 def test_a_request_with_too_many_ranges_is_refused(pair: Pair) -> None:
