@@ -125,8 +125,8 @@ class Lobby:
             self._end(others[oldest])
         guest = _Guest(peer, host, listener, world.monotonic() + wire.CONNECT_SECONDS)
         self._guests[guest] = None
-        self._selector.register(peer, guest)
         try:
+            self._selector.register(peer, guest)  # the system bounds what a user's selectors watch
             peer.setblocking(False)
             guest.greeting = listener.greet(peer)
             peer.sendall(guest.greeting)
@@ -167,7 +167,8 @@ class Lobby:
         """Hands a connection over, or closes it."""
         if guest in self._guests:
             del self._guests[guest]
-            self._selector.unregister(guest.peer)
+            with suppress(KeyError):  # it could not be registered
+                self._selector.unregister(guest.peer)
 
     def _end(self, guest: _Guest) -> None:
         self._forget(guest)

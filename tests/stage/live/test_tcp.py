@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import logging
 import os
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 from dlio.dataset.manifest import Manifest
 from dlio.io import world
+from dlio.io.world.readiness import SystemSelector
 from dlio.stage.engine.node import Node
 from dlio.stage.protocol import tcp, wire
 from dlio.stage.protocol.connection import Connection, RefusedError, exchange
@@ -93,6 +95,20 @@ def served(behave: Callable[[socket.socket], None], listener: socket.socket) -> 
     thread = threading.Thread(target=run)
     thread.start()
     return thread
+
+
+def test_connections_that_the_system_does_not_watch_end_no_thread(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """/proc/sys/fs/epoll/max_user_watches is a bound for all processes of a user."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SystemSelector, "register", refuse)
+        with socket.create_connection(node.address, WAIT_SECONDS) as peer:
+            assert closes(peer)
+    with closing(connected(node)) as connection:
+        assert is_served(connection)
 
 
 def test_another_token_is_refused_and_named(node: Node, caplog: pytest.LogCaptureFixture) -> None:
