@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 
 from dlio.dataset.tree import group_digest, slices
@@ -35,6 +35,7 @@ class Fetching:
         plan: this node's part.
         meeting: the other nodes; None if there are none.
         receives: called with the name of a file without a digest that gets bytes from another node.
+        opened: opens a file that this node keeps, to compare a damaged one with the source.
 
     Attributes:
         source_bytes: read from the source.
@@ -47,13 +48,16 @@ class Fetching:
         plan: Plan,
         meeting: Meeting | None,
         receives: Callable[[str], None] = lambda name: None,
+        opened: Callable[[int], AbstractContextManager[int]] | None = None,
     ) -> None:
         self._source, self._plan, self._meeting, self._receives = source, plan, meeting, receives
+        self._opened = opened
         self._lock = world.lock()
         self._streams: dict[int, world.Semaphore] = defaultdict(lambda: world.semaphore(STREAMS))
         self._asked: dict[int, str] = {}
         self._not_held: set[tuple[int, int]] = set()  # files, and their pieces
-        self._senders: dict[int, dict[int, None]] = defaultdict(dict)
+        self._senders: dict[int, dict[tuple[int, int], None]] = defaultdict(dict)  # and the pieces of each
+        self._suspects: dict[int, dict[tuple[int, int], None]] = {}  # the senders of divided files that are damaged
         self.source_bytes = self.peer_bytes = 0
 
     def owns(self, number: int, begin: int, beat: Callable[[], None]) -> bool:
@@ -130,19 +134,39 @@ class Fetching:
         self._asked.pop(number, None)
         with self._traced(number, "the source"):
             self._source.read_range(self._plan.listed[number], begin, target)
+        if only_source:
+            self._blame(number, begin, target)
         with self._lock:
             self.source_bytes += len(target)
         return Origin.SOURCE
 
     def judge(self, number: int, is_right: bool) -> None:
-        """Learns whether a file proved right; avoids the nodes that sent parts of one that is damaged."""
+        """Learns whether a file proved right; avoids the nodes that sent parts of one that is damaged.
+
+        All nodes send pieces of a divided file: it shows who sent wrong ones once they come from the source.
+        """
         with self._lock:
             senders = self._senders.pop(number, {})
+            self._suspects.pop(number, None)
+            if not is_right and self._plan.is_divided(number):
+                self._suspects[number] = senders
         if not is_right and self._meeting and senders:
-            name, who = self._plan.listed[number].name, ", ".join(map(str, sorted(senders)))
+            nodes = sorted({node for node, _ in senders})
+            name, who = self._plan.listed[number].name, ", ".join(map(str, nodes))
             _log.warning("%s, partly from node %s, is damaged: it is fetched from the source", name, who)
-            for node in () if self._plan.is_divided(number) else senders:  # of all nodes, it is unknown which
+            for node in () if self._plan.is_divided(number) else nodes:
                 self._meeting.avoid(node, _DISTRUST_SECONDS)
+
+    def _blame(self, number: int, begin: int, data: memoryview) -> None:
+        """Avoids who sent a piece of a damaged file, if what is here of it is not what the source has."""
+        at = self._plan.piece_of(number, begin)
+        nodes = {node for node, piece in self._suspects.get(number, ()) if piece == at}
+        if self._meeting and self._opened and nodes:
+            here = bytearray(len(data))
+            with suppress(OSError), self._opened(number) as descriptor:
+                if world.preadv(descriptor, [memoryview(here)], begin) == len(data) and here != data:
+                    for node in nodes:
+                        self._meeting.avoid(node, _DISTRUST_SECONDS)
 
     def _from_peers(self, meeting: Meeting, number: int, begin: int, target: memoryview, is_urgent: bool) -> bool:
         """Fills `target` from another node; returns False if the source must be read."""
@@ -192,7 +216,7 @@ class Fetching:
             return None
         if sent is not None:
             with self._lock:
-                self._senders[number][peer.node] = None
+                self._senders[number][peer.node, self._plan.piece_of(number, begin)] = None
         return sent is not None
 
     def _read(self, meeting: Meeting, peer: Peer, request: Request, target: memoryview) -> Origin | None:

@@ -271,13 +271,13 @@ class Fill:
         if not self._failures.is_first_damage(number):
             self._note(number, error)
         try:
-            self._store.clear(number, [(0, self._store.listed[number].num_bytes)])  # last: it may be fetched at once
+            self._store.clear(number, whole := [(0, self._store.listed[number].num_bytes)])  # last: it may be fetched
+            self._ask(number, whole, is_urgent=False, comes_first=False)  # next: it shows who sends wrong bytes
         except StorageError as another:
             self._failures.forget_damage(number)  # which is found once more
             self._note(number, another)
 
     def _note(self, number: int, error: Exception) -> None:
-        """Notes an error of a file."""
         self._failures.note(number, error)
         self.failure = self.failure or error
         if self._is_hurried:

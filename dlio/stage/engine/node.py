@@ -71,7 +71,8 @@ class Node:
         self.meeting = meeting
         self._is_published = folder.has_manifest()
         self.store = Store(self._live, plan, absent := self._lacking(), job, create, job.listeners.report)
-        self.fetching = Fetching(job.source, self.plan, self.meeting, self.store.learned.receives)
+        store = self.store
+        self.fetching = Fetching(job.source, plan, self.meeting, store.learned.receives, store.opened)
         self.fill = Fill(self.store, self.fetching.fetch, self.fetching, is_hurried=is_hurried)
         self._relay = Relay(self.fetching.fetch, self.fetching.asked)
         with ExitStack() as listening:  # an address at which nobody answers would hold up the others

@@ -122,6 +122,25 @@ def test_files_left_for_later_are_not_begun_until_then(tmp_path: Path) -> None:
     assert fill.stop()
 
 
+def test_a_damaged_file_is_fetched_again_before_the_rest(tmp_path: Path) -> None:
+    """It shows which node sends wrong bytes, before that has sent all."""
+    content = random.Random(3).randbytes(2 * MiB)
+    store = _store(tmp_path, [File(f"{each}.bin", len(content), files.digest_bytes(content)) for each in range(3)])
+    fetched = list[int]()
+
+    def fetch(number: int, begin: int, target: memoryview, *_: bool) -> Origin:
+        fetched.append(number)
+        target[:] = content[begin : begin + len(target)] if len(fetched) > 1 else bytes(len(target))
+        return Origin.SOURCE
+
+    fill = Fill(store, fetch)
+    fill.follow(range(3))
+    fill.start(1)
+    eventually(lambda: store.is_complete)
+    assert fill.stop()
+    assert fetched == sorted(fetched)
+
+
 class _HangingPlace:
     """A meeting folder in a home directory that hangs, once the other node was looked up."""
 
