@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import tracemalloc
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -41,7 +42,7 @@ def test_what_is_no_key_is_refused(name, problem):
 
 def test_a_long_listing_tells_how_far_it_is(caplog, monkeypatch):
     clock = iter([0.0, 59.0, 61.0, 100.0])
-    monkeypatch.setattr(keys_module.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(keys_module, "time", SimpleNamespace(monotonic=lambda: next(clock)))  # of this module only
     Keys.of(f"{number}.png" for number in range(3 * keys_module.BLOCK))
     assert caplog.messages == ["listing: 131072 files so far, 2149 files/s"]
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
@@ -56,7 +57,8 @@ def test_a_read_that_hangs_holds_up_its_own_group_only(files: SideBySide, monkey
 
 def test_one_slow_read_among_quick_ones_starts_no_threads(files: SideBySide, monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([0.0, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 3.0])  # before and after each of five reads
-    monkeypatch.setattr(io_threads.time, "perf_counter", lambda: next(times))
+    clock = SimpleNamespace(perf_counter=lambda: next(times), monotonic=time.monotonic)  # of this module only
+    monkeypatch.setattr(io_threads, "time", clock)
     readers = set[int]()
     files.each(lambda item: readers.add(threading.get_ident()), range(5))
     assert readers == {threading.get_ident()}
