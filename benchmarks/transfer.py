@@ -120,7 +120,8 @@ def measure(options: argparse.Namespace, work: Path) -> dict[str, list[Figures]]
         figures = {"floor": floor(sorted((work / "transfer-sender").rglob("*.bin")), work / "floor")}
         for way, source in sets.items():
             for python in options.pythons[:: 1 if turn % 2 else -1]:
-                figures[f"{way}, {python}"] = transfer(python, source, work / f"{way}-sender", work / "passed")
+                name = f"{way}, {python}" if len(options.pythons) > 1 else way
+                figures[name] = transfer(python, source, work / f"{way}-sender", work / "passed")
         for name, each in figures.items() if turn else ():
             found.setdefault(name, []).append(each)
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,16 @@ from dlio.stage.transfer.source import source_of
 from tests.helpers.live import eventually, meet_in, met, task
 from tests.helpers.staging import damaged_files
 from tests.helpers.staging import node as topology_of
+
+
+@pytest.fixture
+def other(source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Meeting]:
+    """The second of two nodes, which lacks a file, as it meets the first."""
+    meet_in(tmp_path / "meet", monkeypatch)
+    other = met(source.content_id, 1, 2)
+    other.tell(other.word(lacks=1))
+    yield other
+    other.leave()
 
 
 def _at(rank: int, listening: socket.socket) -> Peer:
@@ -62,27 +73,18 @@ def test_a_node_that_cannot_serve_is_found_gone(
         socket.create_connection(address, 10)
 
 
-def test_a_node_without_a_plan_leaves_its_word(
-    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_without_a_plan_leaves_its_word(source: Manifest, tmp_path: Path, other: Meeting) -> None:
     """The others would expect it for a minute."""
-    meet_in(tmp_path / "meet", monkeypatch)
-    other = met(source.content_id, 1, 2)
-    other.tell(other.word(lacks=1))
     job = Job(source_of(source), tmp_path / "dest", Topology(0, 2))
     with pytest.raises(UsageError, match="needs the nodes' numbers"):
         complete(job, load("partition"), met(source.content_id, 0, 2))
     assert other.peer(0) is None and not other.expects(0)
     assert [peer.waiting_for[:22] for peer in other.lost()] == ["the strategy partition"]
-    other.leave()
 
 
 def test_a_node_whose_copy_is_filled_apart_from_the_others_is_not_complete(
-    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: Manifest, tmp_path: Path, other: Meeting
 ) -> None:
-    meet_in(tmp_path / "meet", monkeypatch)
-    other = met(source.content_id, 1, 2)
-    other.tell(other.word(lacks=1))
     job = Job(source_of(source), tmp_path / "dest", topology_of(0, 2))
     folder = task(source.root, tmp_path / "dest").prepared()[2]
     open_up(folder.dest)
@@ -98,4 +100,3 @@ def test_a_node_whose_copy_is_filled_apart_from_the_others_is_not_complete(
         raise KeyboardInterrupt
     filling.join()
     assert damaged_files(folder.path, source) == []
-    other.leave()
