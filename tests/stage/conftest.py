@@ -58,7 +58,7 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
 
     yield mount
     for folder in mounted:
-        os.system(f"umount '{folder}'")
+        os.system(f"umount --lazy '{folder}'")  # an agent that a test has left running uses it still
         shutil.rmtree(folder, ignore_errors=True)
 
 

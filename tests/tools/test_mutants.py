@@ -27,6 +27,10 @@ _CHILD = (
     "    subprocess.run([sys.executable, '-c', code], check=True)\n"
 )
 _FAILING = _STRONG + "def test_fails_anyway():\n    assert False\n"
+_WHERE = (
+    "from pathlib import Path\ndef test_place(tmp_path):\n"
+    "    Path(__file__).with_suffix('.at').write_text(str(tmp_path))\n"
+)
 _BLIND = "def test_nothing():\n    pass\n"
 #: Those plugins of pytest that pyproject.toml has options for: to load all takes half of the time.
 _PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "pytest_timeout"}
@@ -79,8 +83,10 @@ def test_each_mutation_gets_its_verdict(tmp_path: Path) -> None:
 
 
 def test_all_killed_is_a_success_and_the_rest_is_named_when_time_is_up(tmp_path: Path) -> None:
-    entries = entry("noticed", tmp_path, _STRONG)
+    entries = entry("noticed", tmp_path, _STRONG + _WHERE)
     assert run(tmp_path, entries)[0] == 0
+    used = (tmp_path / "test_noticed.at").read_text()
+    assert "/dlio-mutants-" in used and not Path(used).exists()  # what tests leave there, no other run has to delete
     code, said = run(tmp_path, entries, "--seconds", "0")
     assert code == 0 and "left out  planted/noticed" in said and "1 left out" in said
 

@@ -60,6 +60,7 @@ class View:
         self._lock = threading.Lock()
         self._running: subprocess.Popen[bytes] | None = None
         self._is_stopped = False
+        self._runs = 0
         path.mkdir(mode=0o755)
         path.chmod(0o755)
         for entry in ROOT.iterdir():
@@ -82,8 +83,11 @@ class View:
         self.prepare(mutation)
         outcomes, said, began = self.path / "outcomes", self.path / "said", time.monotonic()
         outcomes.unlink(missing_ok=True)
+        self._runs += 1
+        folder = self.path / f"t{self._runs}"  # of their own: a killed test can leave a mount that nobody can delete
         command = [sys.executable, "-m", "pytest", "-q", "--tb=line", "-c", "pyproject.toml", "--rootdir", "."]
-        command += ["-p", "no:cacheprovider", "-p", "tools.mutants.outcomes", *["-x"][:first_only], *tests]
+        command += ["-p", "no:cacheprovider", "-p", "tools.mutants.outcomes", f"--basetemp={folder}"]
+        command += [*["-x"][:first_only], *tests]
         environ = os.environ | {"PYTHONPATH": str(self.path), "DLIO_OUTCOMES": str(outcomes)}
         with said.open("wb") as out:
             with self._lock:
@@ -98,6 +102,7 @@ class View:
             except subprocess.TimeoutExpired:
                 code = None
             self._end()
+        shutil.rmtree(folder, ignore_errors=True)
         found = _read(outcomes)
         return Run(code, found, self.is_loaded, time.monotonic() - began, said.read_text(errors="replace"))
 
