@@ -6,7 +6,7 @@
 live.py has it, in shards of 8 MiB, shuffled, by two threads or worker processes a node, each node into a folder of its
 own. That must not be in /dev/shm: of that each node has one of its own, as Streaming wants it. Given are the seconds
 from the beginning to the first batch, of the first and the second epoch, and the bytes read from the source over the
-size of the set.
+size of the set: medians of the rounds, and for the epochs the least and the most.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 BATCH, EPOCHS, WORKERS, SHARD_BYTES = 64, 2, 2, 8 << 20
@@ -103,6 +104,7 @@ def main() -> None:
     parser.add_argument("--bandwidth", type=float, default=50.0, help="of the source, MB/s over all nodes")
     parser.add_argument("--latency-ms", type=float, default=1.0)
     parser.add_argument("--step-ms", type=float, default=50.0, help="the trainer's time for a batch")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--way", help=argparse.SUPPRESS)
     parser.add_argument("--prepare", help=argparse.SUPPRESS)
     parser.add_argument("--rank-of", help=argparse.SUPPRESS)
@@ -134,14 +136,25 @@ def measure(options: argparse.Namespace, images: Path) -> None:
     print("| nodes | tool | first batch, s | epoch 1, s | epoch 2, s | read / set |\n|---|---|---|---|---|---|")
     own = [sys.executable, live.SCRIPT, "--data", options.data, "--step-ms", str(options.step_ms)]
     for num_nodes in map(int, options.nodes.split(",")):
-        for way, words in {"dlio": own, **peers}.items():
-            work = options.data / f"peers-run-{os.getpid()}-{way}-{num_nodes}"
-            with live.throttled(folders[way], work, options.bandwidth, options.latency_ms) as (source, counts):
-                job = live.run_job(source, counts, work / "job", num_nodes, words)
-            opened = max(rank["open"] + rank["first"][0] for rank in job.ranks)
-            epochs = " | ".join(f"{job.slowest('epoch', number):.2f}" for number in range(EPOCHS))
-            read = job.source_bytes / manifest.num_bytes
-            print(f"| {num_nodes} | {way} | {opened:.2f} | {epochs} | {read:.3f} |", flush=True)
+        runs: dict[str, list[tuple[float, ...]]] = {"dlio": [], **{way: [] for way in WAYS}}
+        for _ in range(options.rounds):
+            for way, words in {"dlio": own, **peers}.items():
+                work = options.data / f"peers-run-{os.getpid()}-{way}-{num_nodes}"
+                with live.throttled(folders[way], work, options.bandwidth, options.latency_ms) as (source, counts):
+                    job = live.run_job(source, counts, work / "job", num_nodes, words)
+                opened = max(rank["open"] + rank["first"][0] for rank in job.ranks)
+                epochs = (job.slowest("epoch", number) for number in range(EPOCHS))
+                runs[way].append((opened, *epochs, job.source_bytes / manifest.num_bytes))
+                print(num_nodes, way, *(f"{value:.2f}" for value in runs[way][-1]), file=sys.stderr, flush=True)
+        for way, rounds in runs.items():
+            opened, first, second, read = zip(*rounds, strict=True)
+            cells = f"{median(opened):.2f} | {_spread(first)} | {_spread(second)} | {median(read):.3f}"
+            print(f"| {num_nodes} | {way} | {cells} |", flush=True)
+
+
+def _spread(values: Sequence[float]) -> str:
+    few = f" ({min(values):.2f} to {max(values):.2f})" if len(values) > 1 else ""
+    return f"{median(values):.2f}{few}"
 
 
 if __name__ == "__main__":

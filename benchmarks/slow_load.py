@@ -103,18 +103,18 @@ def timed(epoch: Epoch) -> tuple[float, float]:
 
 
 def compare(ways: list[Way], rounds: int) -> None:
-    """Prints the rates of the ways, the first of which is what the others are compared with."""
+    """Prints the rates of the ways as a table, the first of which is what the others are compared with."""
     runs: dict[str, list[tuple[float, float]]] = {way.name: [] for way in ways}
     for _ in range(rounds + 1):
         for way in ways:
             runs[way.name].append(timed(way.epoch))
+    print("| shards | images/s | x memory | CPU us an image | first epoch, images/s |\n|---|---|---|---|---|")
     base = runs[ways[0].name][1:]
     for name, each in runs.items():
         ratios = sorted(rate / other for (rate, _), (other, _) in zip(each[1:], base, strict=True))
         rate, cpu = (statistics.median(column) for column in zip(*each[1:], strict=True))
         spread = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
-        told = f"{rate:6.0f} images/s, x memory {spread}, CPU {cpu:.0f} us an image"
-        print(f"    {name:8} {told}; first epoch {each[0][0]:.0f} images/s", flush=True)
+        print(f"| {name} | {rate:,.0f} | {spread} | {cpu:,.0f} | {each[0][0]:,.0f} |", flush=True)
 
 
 def main() -> None:
@@ -136,10 +136,10 @@ def main() -> None:
             mount = options.data / "mounts" / latency
             roots[f"{latency} ms"] = mounts.enter_context(mounted(packed, mount, float(latency)))
         for name, root in roots.items():
-            print(f"64 bare threads, {name}: {bare_loop(root):.0f} reads/s", flush=True)
+            print(f"64 bare threads, {name}: {bare_loop(root):,.0f} reads/s", flush=True)
         for kind in options.kinds.split(","):
             for order in options.orders.split(","):
-                print(f"{kind}, {order}, {options.workers} threads, {options.format}", flush=True)
+                print(f"\n### {kind}, {order}, {options.workers} threads, {options.format}\n", flush=True)
                 make = KINDS[kind]
                 ways = [Way(name, make(root, options, shuffle=order == "shuffled")) for name, root in roots.items()]
                 compare(ways, options.rounds)

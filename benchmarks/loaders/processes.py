@@ -18,7 +18,7 @@ from benchmarks.loaders.process_tree import memory_bytes
 ROOT = Path(__file__).parents[2]
 TIMEOUT_SECONDS = 300
 _SAMPLE_SECONDS = 0.1
-_NO_PROGRESS_BARS = {"TF_CPP_MIN_LOG_LEVEL": "3", "TQDM_DISABLE": "1", "OMP_NUM_THREADS": "2"}
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "2"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def run_child(python: str, *words: object) -> dict[str, Any] | Failure:
         child = subprocess.Popen(
             [python, "-m", "benchmarks.loaders.child", *map(str, words)],
             cwd=ROOT,
-            env=os.environ | _NO_PROGRESS_BARS,
+            env=os.environ | _QUIET,
             stdout=out,
             stderr=errors,
             start_new_session=True,
