@@ -38,6 +38,8 @@ PROMISES = {
     "given-back": "an agent ends soon after its job has given the copy back",
     "one-at-work": "one process at a time fills a copy",
     "pace": "without a fault a job takes as long as its nodes take to start, and little more",
+    "whole-list": "each process gets a whole list of a folder, begun after it asked",
+    "listed-once": "without a fault one process lists a folder for all",
     "patience": "no loader waits forever: it gets its bytes, or an error that says why",
     "no-error": "without a fault nobody gets an error",
     "end": "everybody ends within bounded time after the last fault",

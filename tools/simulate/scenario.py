@@ -21,12 +21,13 @@ from tools.simulate.cluster import Actor, Cluster, Size
 from tools.simulate.faults import Fault
 from tools.simulate.injector import Injector
 from tools.simulate.launching import TraceLog
+from tools.simulate.listing import Listing, Lists
 from tools.simulate.network import Weather
 from tools.simulate.people import Introduction, Loading, Staging, give_back
 from tools.simulate.scheduler import MS, LivelockError, S, Scheduler
 
 _SLOWING = {"latency", "bandwidth", "late", "think", "twice"}  # what takes time without a fault
-VERSION = 6  #: of what seeds mean
+VERSION = 7  #: of what seeds mean
 _OF_PEOPLE = ("late", "leave", "think", "twice", "doubt")
 _STEP = 1 * S
 _LAST_FAULT = 60 * S  # then all is healed
@@ -43,11 +44,14 @@ _ENDED: list[Scheduler] = []
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a job does: `stage` or `load`, by which strategy, and whether MPI introduces the nodes to each other."""
+    """What a job does: `stage`, `load` or `list`; by which strategy; whether MPI introduces the nodes to each other."""
 
     verb: str
-    strategy: str
+    strategy: str = ""
     is_introduced: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.strategy}{' by MPI' * self.is_introduced}".rstrip()
 
 
 KINDS = (
@@ -57,6 +61,7 @@ KINDS = (
     Kind("load", "replicate"),
     Kind("load", "broadcast"),
     Kind("load", "partition"),
+    Kind("list"),
 )
 
 
@@ -129,7 +134,7 @@ def run(
     kind = kind_of(seed)
     has_power = any(fault.kind in ("power", "gone") for fault in faults)
     cluster = Cluster(scheduler, base, size, Weather(), keeps_track=has_power)
-    injector, outcome = Injector(cluster), Outcome(seed, f"{kind.verb} {kind.strategy}{' by MPI' * kind.is_introduced}")
+    injector, outcome = Injector(cluster), Outcome(seed, str(kind))
     handler = TraceLog(cluster.world, base)
     catch_logs(handler)
     actors = _actors(cluster, kind, faults)
@@ -196,6 +201,7 @@ def _actors(cluster: Cluster, kind: Kind, faults: Sequence[Fault]) -> list[Actor
     """Returns the processes of the job."""
     given = {fault.kind: fault.amount for fault in faults if fault.kind in _OF_PEOPLE}
     introduction = Introduction(cluster.scheduler) if kind.is_introduced else None
+    lists = Lists(cluster.oracle)
     found, chance = [], Chance(cluster.scheduler.seed, "people")
     epochs, late = chance.between(1, _MOST_EPOCHS), given.get("late", 1)
     again_at = _AGAIN if kind.strategy == "partition" and faults and chance.happens(0.5) else 0
@@ -204,6 +210,8 @@ def _actors(cluster: Cluster, kind: Kind, faults: Sequence[Fault]) -> list[Actor
         for local in range(cluster.size.locals):
             if kind.verb == "stage":
                 work: Any = Staging(kind.strategy, introduction)
+            elif kind.verb == "list":
+                work = Listing(lists, partial(_think, chance, given.get("think", 0)))
             else:
                 share = chance.fraction() if "leave" in given else 1.0
                 think, doubt = partial(_think, chance, longest), given.get("doubt", 0) / 1000
@@ -260,6 +268,10 @@ def _check(cluster: Cluster, kind: Kind, actors: Sequence[Actor], faults: Sequen
     reads_again = any(isinstance(actor.work, Loading) and actor.work.again_at for actor in actors)
     if not (reads_again or _SLOWING & {fault.kind for fault in faults}):
         oracle.check_pace(max(actor.done_at for actor in actors))
+        for listing in [actor.work for actor in actors if isinstance(actor.work, Listing)]:
+            listing.lists.check_once()
+    if kind.verb == "list":
+        return
     placed = owners.assign_first(cluster.size.files, cluster.size.nodes)
     if kind.strategy == "partition":
         oracle.check_reads(keepers=dict(zip(cluster.data.contents, placed, strict=True)))
