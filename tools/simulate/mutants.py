@@ -22,7 +22,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from tools.mutants.mutation import LISTS, Mutation, load, parse
+from tools.mutants.mutation import LISTS, ROOT, Mutation, MutationError, load, parse
 from tools.mutants.view import View
 
 _PLANTED = Path(__file__).with_name("protocol.toml")
@@ -72,6 +72,7 @@ def mutations(only: Sequence[str] = ()) -> list[Mutation]:
 
 def search(first: int, schedules: int, seconds: float, on: str) -> None:
     """Runs schedules in this process's forks until one breaks a promise; prints a line of JSON."""
+    import dlio
     from tools.simulate import faults, forked, scenario
 
     deadline, done, kinds = time.monotonic() + seconds, 0, faults.chosen(on)
@@ -82,11 +83,16 @@ def search(first: int, schedules: int, seconds: float, on: str) -> None:
         seed, broken, done = outcome.seed, outcome.broken, done + 1
         if broken or time.monotonic() > deadline:
             break
-    print(json.dumps({"schedules": done, "seed": seed if broken else None, "broken": broken}))
+    tree = str(Path(dlio.__file__).resolve().parents[1])
+    print(json.dumps({"schedules": done, "seed": seed if broken else None, "broken": broken, "tree": tree}))
 
 
 def found(view: View, mutation: Mutation, schedules: int, seconds: float, faults: str = "all") -> Found:
-    """Returns after how many schedules, with these faults, a mistake breaks a promise that is kept without it."""
+    """Returns after how many schedules, with these faults, a mistake breaks a promise that is kept without it.
+
+    Raises:
+        MutationError: what ran was other code.
+    """
     began, first = time.monotonic(), 1
     while True:
         left = seconds - (time.monotonic() - began)
@@ -107,6 +113,9 @@ def _searched(
     if done.returncode:
         return {"schedules": 1, "seed": first, "broken": f"the simulator could not run: {done.stderr[-300:]}"}
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    if Path(answer["tree"]) != ROOT or (mutation and not view.is_loaded):
+        what = mutation.module if mutation else "dlio"
+        raise MutationError(f"the schedules ran {answer['tree']}: expected {what} of {ROOT}")
     return answer
 
 

@@ -3,7 +3,8 @@
 The real engine stages a data set by broadcast on many nodes, without faults or with some, and counts the load of the
 source, the links, the disks and the meeting folder. A shard is one span. Its bytes, and all rates, are a
 hundred thousandth of what they stand for, and what else is read and sent takes no bandwidth: so the times are those of
-the whole, and memory holds it. A span comes as a whole, so it has to take less time than a node has patience (10 s).
+the whole. A span comes as a whole, so it has to take less time than a node has patience (10 s). All disks together keep
+a finished shard once, and a node keeps fewer connections of others that are idle: so memory holds a thousand nodes.
 
 Shards that are large for the nodes are divided (--shards 1 --size 50GB), here into pieces of 64 MiB or more, eight for
 each node. A byte stands for the part of one that makes a piece a block of 16 KiB, which no piece is less than.
@@ -25,11 +26,14 @@ from unittest import mock
 
 from dlio.errors import DlioError
 from dlio.io.sizes import parse_size
+from dlio.stage.copies import live_folder
+from dlio.stage.copies.base_folder import CONTROL
 from dlio.stage.copies.blocks import BLOCK_BYTES
-from dlio.stage.engine import running_digest
+from dlio.stage.engine import running_digest, store
 from dlio.stage.engine.writing import MOST_BYTES
 from dlio.stage.planning import owners
 from dlio.stage.planning.cost import Machine
+from dlio.stage.protocol import serving
 from tools.simulate.chance import Chance
 from tools.simulate.cluster import MEET, SOURCE, Actor, Cluster, Size
 from tools.simulate.disk import Speed
@@ -45,6 +49,7 @@ _PIECE_BYTES, _PIECES = 64 << 20, 8  # of a divided shard at least, and of those
 _STEP = 1 * S
 _TOGETHER = 100  # ms, in which all processes start
 _PATIENCE = 4 * 3600 * S
+_CONNECTIONS = 64  # of a node, most of them idle: each has a thread that waits, with 16 KiB for its frames
 _MOST_FILES = Path("/proc/sys/fs/nr_open")  # that root may let a process open
 
 
@@ -115,17 +120,25 @@ class Found:
 
 
 class _Watch:
-    """When each node has its first shard and its last, and when files were opened to meet."""
+    """When each node has its first shard and its last, and when files were opened to meet.
+
+    A shard that has its final name becomes another name of the first one that had, whose bytes are the same.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._scheduler, self._meet = cluster.scheduler, cluster.storage.disks[MEET]
+        self._shards: dict[str, Path] = {}
         self._opens = [(0, 0)]
         self.first: dict[str, int] = {}
         self.last: dict[str, int] = {}
         cluster.storage.listeners.append(self._called)
 
     def _called(self, call: Call) -> None:
-        if call.kind == NAME and call.name.endswith(".bin"):
+        if call.kind == NAME and call.name.endswith(".bin") and CONTROL not in call.path:
+            named = call.disk.root / call.path
+            if (first := self._shards.setdefault(call.name, named)) != named:
+                named.unlink()
+                named.hardlink_to(first)
             self.first.setdefault(call.disk.name, self._scheduler.now)
             self.last[call.disk.name] = self._scheduler.now
             self._opens.append((self._scheduler.now, self._meet.opens))
@@ -159,7 +172,8 @@ def simulated(job: Job, base: Path) -> Found:
     cluster.storage.disks[SOURCE].speed = Speed(int(machine.source) // part)
     watch = _Watch(cluster)
     actors = [Actor(cluster, node, 0, "stage", Staging("broadcast")) for node in range(job.nodes)]
-    with cluster.in_place(), pieces_of(span), divided_by(span), gaps_of(span):
+    few = mock.patch.object(serving, "MAX_CONNECTIONS", _CONNECTIONS)
+    with cluster.in_place(), pieces_of(span), divided_by(span), gaps_of(span), few:
         for actor in actors:
             actor.came = Chance(job.seed, f"came {actor}").below(_TOGETHER) * MS
             actor.begin()
@@ -182,9 +196,14 @@ def simulated(job: Job, base: Path) -> Found:
 
 @contextmanager
 def gaps_of(span: int) -> Iterator[None]:
-    """Has nodes read again for a digest in parts of a span, and as many at a time as they do."""
+    """Has nodes read again for a digest in parts of a span, as many at a time as they do, and fetch no more at once."""
     most = running_digest._MOST_GAP // MOST_BYTES * span
-    with mock.patch.object(running_digest, "_MOST_GAP", most), mock.patch.object(running_digest, "_READ_BYTES", span):
+    with (
+        mock.patch.object(running_digest, "_MOST_GAP", most),
+        mock.patch.object(running_digest, "_READ_BYTES", span),
+        mock.patch.object(store, "SMALL_BYTES", span),
+        mock.patch.object(live_folder, "SMALL_BYTES", span),
+    ):
         yield
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tools.mutants.mutation import Mutation, MutationError
 from tools.mutants.view import View
 from tools.simulate.mutants import LISTED, found, mutations
 
@@ -28,3 +29,11 @@ def test_a_planted_mistake_is_found_and_its_absence_is_not(tmp_path):
     result = found(View(tmp_path / "view"), mutation, 10, 300.0)
     assert result.seed is not None
     assert result.broken.startswith(("end", "pace"))
+
+
+@pytest.mark.jobs
+def test_a_mistake_in_code_that_no_schedule_runs_is_not_counted(tmp_path):
+    line = "from __future__ import annotations\n"
+    mutation = Mutation("protocol/elsewhere", "dlio/look/doctor.py", "", line, f"{line}_AWAY = 1\n", ())
+    with pytest.raises(MutationError, match=r"expected dlio\.look\.doctor of "):
+        found(View(tmp_path / "view"), mutation, 1, 300.0)
