@@ -7,7 +7,8 @@ the whole. A span comes as a whole, so it has to take less time than a node has 
 a finished shard once, and a node keeps fewer connections of others that are idle: so memory holds a thousand nodes.
 
 Shards that are large for the nodes are divided (--shards 1 --size 50GB), here into pieces of 64 MiB or more, eight for
-each node. A byte stands for the part of one that makes a piece a block of 16 KiB, which no piece is less than.
+each node. A byte stands for the part of one that makes a piece a block of 16 KiB, which no piece is less than. So may
+other shards be (--spans 4): where the source is about as fast as the disk of a node, nodes wait for whole ones.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ class Job:
         nodes, shards, shard_bytes: how many, and the bytes of each shard.
         machine: its rates; `slow_share` and `slow_factor` are stragglers', `failures` are of a node in an hour.
         seed: chooses stragglers and the nodes that fail.
+        spans: in which a shard is fetched that is not divided.
     """
 
     nodes: int
@@ -68,6 +70,7 @@ class Job:
     shard_bytes: int
     machine: Machine
     seed: int = 1
+    spans: int = 1
 
     @property
     def num_bytes(self) -> int:
@@ -75,15 +78,21 @@ class Job:
         return self.shards * self.shard_bytes
 
     @property
-    def is_divided(self) -> bool:
-        """Whether several nodes read a shard."""
-        return bool(owners.divided([self.shard_bytes] * self.shards, self.nodes))
+    def blocks(self) -> int:
+        """The blocks of a shard that nodes fetch one by one; 0 if they fetch it as a whole."""
+        if owners.divided([self.shard_bytes] * self.shards, self.nodes):
+            return max(2, round(self.shard_bytes / max(_PIECE_BYTES, self.num_bytes // (_PIECES * self.nodes))))
+        return self.spans if self.spans > 1 else 0
 
     @property
-    def part(self) -> int:
+    def span(self) -> int:
+        """The simulated bytes that a node fetches at a time."""
+        return BLOCK_BYTES if self.blocks else max(1, self.shard_bytes // _PART)
+
+    @property
+    def part(self) -> float:
         """The bytes that a simulated one stands for."""
-        piece = max(_PIECE_BYTES, self.num_bytes // (_PIECES * self.nodes))
-        return piece // BLOCK_BYTES if self.is_divided else _PART
+        return self.shard_bytes / (self.span * max(1, self.blocks))
 
     @property
     def bound(self) -> float:
@@ -156,20 +165,19 @@ def simulated(job: Job, base: Path) -> Found:
         base: an empty folder.
     """
     gc.disable()
-    scheduler, machine, part = Scheduler(job.seed), job.machine, job.part
-    size = Size(job.nodes, (job.shard_bytes // part,) * job.shards)
-    span = BLOCK_BYTES if job.is_divided else size.files[0]
-    weather = Weather(bandwidth=int(machine.network) // part)
+    scheduler, machine, part, span = Scheduler(job.seed), job.machine, job.part, job.span
+    size = Size(job.nodes, (span * max(1, job.blocks),) * job.shards)
+    weather = Weather(bandwidth=int(machine.network / part))
     cluster = Cluster(scheduler, base, size, weather)
     catch_logs(TraceLog(cluster.world, base))
     slow = [Chance(job.seed, f"slow {node}").happens(machine.slow_share) for node in range(job.nodes)]
     for node, is_slow in enumerate(slow):
         factor = machine.slow_factor if is_slow else 1.0
-        cluster.disks[node].speed = Speed(int(4 * machine.local * factor) // part, int(machine.local * factor) // part)
+        cluster.disks[node].speed = Speed(int(4 * machine.local * factor / part), int(machine.local * factor / part))
     cluster.network.flows.least = span
     for disk in cluster.storage.disks.values():
         disk.counted = span
-    cluster.storage.disks[SOURCE].speed = Speed(int(machine.source) // part)
+    cluster.storage.disks[SOURCE].speed = Speed(int(machine.source / part))
     watch = _Watch(cluster)
     actors = [Actor(cluster, node, 0, "stage", Staging("broadcast")) for node in range(job.nodes)]
     few = mock.patch.object(serving, "MAX_CONNECTIONS", _CONNECTIONS)
@@ -240,6 +248,7 @@ def main() -> int:
     parser.add_argument("--source", type=parse_size, default=100_000_000_000, help="bytes a second of the file system")
     parser.add_argument("--slow", type=float, default=0.0, help="the share of nodes at half the rates")
     parser.add_argument("--lost", type=float, default=0.0, help="nodes lost in an hour, of all")
+    parser.add_argument("--spans", type=int, default=1, help="in which a shard is fetched that is not divided")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     machine = Machine(
@@ -247,7 +256,7 @@ def main() -> int:
         slow_share=given.slow, slow_factor=0.5, failures=given.lost / given.nodes,
     )  # fmt: skip
     _raise_limit()
-    job = Job(given.nodes, given.shards, given.size, machine, given.seed)
+    job = Job(given.nodes, given.shards, given.size, machine, given.seed, given.spans)
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="dlio-scale-") as base:
         found = simulated(job, Path(base))
         print(

@@ -56,13 +56,15 @@ def test_engine_and_plan_agree_within_a_tenth(
 @pytest.mark.jobs
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("nodes", "shards", "shard_bytes", "source"), [(25, 1, 25_600_000_000, 100e9), (25, 400, 32_000_000, 10e9)]
+    ("shards", "shard_bytes", "source", "spans"),
+    [(1, 25_600_000_000, 100e9, 1), (400, 32_000_000, 10e9, 1), (400, 16_000_000, 2.5e9, 4)],
+    ids=["a large shard", "disks", "source and disks"],
 )
 def test_engine_and_plan_agree_on_many_nodes(
-    nodes: int, shards: int, shard_bytes: int, source: float, tmp_path: Path
+    shards: int, shard_bytes: int, source: float, spans: int, tmp_path: Path
 ) -> None:
-    """Where there is one shard, the nodes read it together."""
-    job = scale.Job(nodes, shards, shard_bytes, replace(_MACHINE, num_nodes=nodes, client=25e9, source=source))
+    """Where there is one shard, nodes read it together; where disks wait for the source, spans are those of jobs."""
+    job = scale.Job(25, shards, shard_bytes, replace(_MACHINE, num_nodes=25, client=25e9, source=source), spans=spans)
     found, planned = _engine(job, tmp_path), _planned(job)
     assert found.seconds == pytest.approx(planned.seconds, rel=0.1)
     assert found.half == pytest.approx(planned.percentiles[50], rel=0.1)
