@@ -71,7 +71,7 @@ class Process:
         self.environ: dict[str, str] = {}
         self.is_dead = self.is_stopped = False
         self.ended = 0  #: ns, if it is dead
-        self.tasks: list[Task] = []  #: referenced until the schedule ends, or the greenlets would be ended properly
+        self.tasks: dict[Task, None] = {}  #: until they end: greenlets that nobody references would be ended properly
         self.held: list[tuple[Task, int]] = []  #: those that would have run while it is stopped
         self.at_death: list[Callable[[], object]] = []  #: what the system does then: closes its sockets
 

@@ -50,7 +50,7 @@ _PIECE_BYTES, _PIECES = 64 << 20, 8  # of a divided shard at least, and of those
 _STEP = 1 * S
 _TOGETHER = 100  # ms, in which all processes start
 _PATIENCE = 4 * 3600 * S
-_CONNECTIONS = 64  # of a node, most of them idle: each has a thread that waits, with 16 KiB for its frames
+_CONNECTIONS = 100_000  # that others keep to a node, of all nodes: each has a thread, and most of them are idle
 _MOST_FILES = Path("/proc/sys/fs/nr_open")  # that root may let a process open
 
 
@@ -180,7 +180,7 @@ def simulated(job: Job, base: Path) -> Found:
     cluster.storage.disks[SOURCE].speed = Speed(int(machine.source / part))
     watch = _Watch(cluster)
     actors = [Actor(cluster, node, 0, "stage", Staging("broadcast")) for node in range(job.nodes)]
-    few = mock.patch.object(serving, "MAX_CONNECTIONS", _CONNECTIONS)
+    few = mock.patch.object(serving, "MAX_CONNECTIONS", _CONNECTIONS // job.nodes)
     with cluster.in_place(), pieces_of(span), divided_by(span), gaps_of(span), few:
         for actor in actors:
             actor.came = Chance(job.seed, f"came {actor}").below(_TOGETHER) * MS

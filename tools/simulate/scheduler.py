@@ -67,7 +67,7 @@ class Scheduler:
         """Returns a task of a process that makes a call, from now on."""
         self.check()
         task = Task(process, call, name)
-        process.tasks.append(task)
+        process.tasks[task] = None
         task.runner = greenlet(self._life(task), self._hub)
         self._push(self.now, task)
         return task
@@ -260,6 +260,7 @@ class Scheduler:
         self.current = None
         if task.has_ended:
             task.runner = None
+            task.process.tasks.pop(task, None)
 
     def end(self) -> None:
         """Ends all tasks, to free them: now `finally` blocks run, in a world where every call raises GreenletExit."""
