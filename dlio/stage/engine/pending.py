@@ -139,8 +139,8 @@ class Pending:
         self._store, self._failures, self._others, self._is_far = store, failures, others, is_far
         self.pace = PieceSize(MOST_BYTES) if is_hurried else PieceSize()
         self._budget = FetchBudget(threads if is_hurried else 0)
-        self._threads = threads
-        self._taken = 0
+        self._threads, self._taken = threads, 0
+        self._is_apart = is_far and is_hurried  # threads take files of different nodes, else all wait for one of them
         self._asked: deque[Piece] = deque()
         self._asked_ahead: deque[Piece] = deque()
         self._ahead: deque[Piece] = deque()
@@ -149,8 +149,7 @@ class Pending:
         self._left, self._again_at = dict[int, None](), 0.0
         self._order: Sequence[int] = ()
         self._under_way: defaultdict[int, list[Piece]] = defaultdict(list)
-        self._in_background = 0
-        self._next_round_at = 0.0
+        self._in_background, self._next_round_at = 0, 0.0
 
     def follow(self, order: Sequence[int]) -> None:
         """Sets the order in which the background fetches files; replaces the one before."""
@@ -240,19 +239,20 @@ class Pending:
         if (piece := self._next_asked(self._asked_ahead)) is not None:
             return piece
         while True:
-            while self._ahead:
-                if (lacking := self._lacking(self._ahead.popleft(), self._ahead, most)) is not None:
-                    return lacking
             if self._left and world.monotonic() >= self._again_at:
                 self._again_at = world.monotonic() + LOOK_SECONDS
                 self._again, self._left = self._walk([*self._left]), {}
-            if (piece := next(self._again, None) or next(self._rest, None)) is None:
-                if not self._begins_anew():
-                    return None
-            elif piece.begin == piece.end:
-                return piece
-            else:
+            free = [piece for piece in self._ahead if not (self._is_apart and self.has_begun(piece.number))]
+            if not free and (piece := next(self._again, None) or next(self._rest, None)) is not None:
+                if piece.begin == piece.end:
+                    return piece
                 self._ahead.append(piece)  # cut when its turn comes
+            elif self._ahead:
+                self._ahead.remove(piece := (free or self._ahead)[0])
+                if (lacking := self._lacking(piece, self._ahead, most)) is not None:
+                    return lacking
+            elif not self._begins_anew():
+                return None
 
     def _walk(self, order: Sequence[int]) -> Iterator[Piece]:
         """Yields what is missing of the files, in order; an empty piece of one that lacks its name only."""

@@ -357,3 +357,18 @@ def test_nothing_is_written_into_a_file_that_gets_its_name(tmp_path: Path, monke
     may_name.set()
     reader.join(60)
     assert fill.stop() and (_live(tmp_path).staged.path / "a.bin").read_bytes() == content
+
+
+@pytest.mark.parametrize(("is_far", "numbers"), [(True, [0, 1, 2, 1]), (False, [0, 0, 1, 1])])
+def test_threads_fetch_different_files_of_other_nodes(is_far: bool, numbers: list[int], tmp_path: Path) -> None:
+    """Else those of all nodes gather at one of them, whose link all others wait for."""
+    listed = [File(f"{number}.bin", 8 * MiB, "xxh3-128:0") for number in range(3)]
+    store = _store(tmp_path, listed)
+    wanted = Pending(store, Failures(), None, 4, is_far=is_far, is_hurried=True)
+    wanted.follow([0, 1, 2])
+    taken = [wanted.take() for _ in range(3)]
+    if taken[1]:
+        wanted.release(taken[1][0], is_urgent=False)
+    taken.append(wanted.take())
+    assert [piece[0].number for piece in taken if piece] == numbers
+    store.close()
