@@ -1,4 +1,4 @@
-"""Makes `benchmarks/results/summary-2026-11-24.json` from other results: `python -m tools.site.summary`.
+"""Makes `benchmarks/results/summary-DATE.json` from other results: `python -m tools.site.summary`.
 
 The first table of docs/performance.md: each line is computed from tables that a benchmark printed.
 """
@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from benchmarks.results import Result, Table
 from tools.site.performance import RESULTS
 
-DATE = "2026-11-24"
-FROM = ("loaders", "pack", "slow_pack", "stage", "squashfs")
+#: The results, by name, and the date of each.
+FROM = {"loaders": "2026-11-27"} | dict.fromkeys(("pack", "slow_pack", "stage", "squashfs"), "2026-11-24")
+DATE = max(FROM.values())
 CPU, MEMORY = "CPU us an image", "memory, MB"
 JPEG = "JPEGs of 92 KB, RandomResizedCrop(224) and flip"
 PNG = "PNGs of 32 x 32, RandomResizedCrop(32) and flip"
@@ -108,12 +109,12 @@ def of_squashfs(tables: Tables) -> Line:
 
 def summary() -> Result:
     """Returns the table with its lines."""
-    results = {name: Result.read(RESULTS / f"{name}-{DATE}.json") for name in FROM}
-    loaders, packing, slow, stage, image = ({table.title: table for table in results[name].tables} for name in FROM)
+    results = {f"{name}-{date}": Result.read(RESULTS / f"{name}-{date}.json") for name, date in FROM.items()}
+    loaders, packing, slow, stage, image = ({table.title: table for table in each.tables} for each in results.values())
     lines = [*of_loaders(loaders), *of_packing(packing), of_slow_pack(*slow.values()), *of_staging(*stage.values())]
     table = Table("What to expect", ["you ask", "dlio", "compared with"], [*lines, of_squashfs(image)])
     loads = [each for result in results.values() for each in result.machine["load"]]
-    made = {"made": f"from {', '.join(f'{name}-{DATE}' for name in FROM)}", "load": [min(loads), max(loads)]}
+    made = {"made": f"from {', '.join(results)}", "load": [min(loads), max(loads)]}
     return Result("summary", DATE, [], made, [table], [])
 
 
