@@ -21,7 +21,7 @@ from dlio import errors, executors
 from dlio.dataset.schema import Sample
 from dlio.executors import Pool, map_bounded
 from dlio.pack.listing.base import Listing
-from dlio.pack.sources.imagefolder import ImageFolder
+from dlio.pack.sources.imagefolder import image_folder
 
 ERRORS = [
     errors.UsageError("usage"),
@@ -134,16 +134,21 @@ def _ancestor(process: int, above: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadlyFolder(ImageFolder):
+class DeadlyFolder:
     """An image folder whose reader is killed at one sample, once, or the process `above` levels above it."""
 
-    deadly: str = ""
+    path: Path
+    deadly: str
     above: int = 0
+    name: str = "imagefolder"
+
+    def listing(self) -> Listing:
+        return image_folder(self.path).listing()
 
     @contextmanager
     def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
         flag = self.path.with_name("killed")
-        with ImageFolder.reader(self, listing) as read:
+        with image_folder(self.path).reader(listing) as read:
 
             def read_or_die(index: int) -> Sample:
                 if listing.keys[index] == self.deadly and not flag.exists():

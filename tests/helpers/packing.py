@@ -8,9 +8,11 @@ from pathlib import Path
 from dlio.dataset.manifest import Manifest, Shard
 from dlio.dataset.pool import ShardPool
 from dlio.pack.listing.base import Source
+from dlio.pack.listing.image_files import ImageFiles
+from dlio.sources import image_folder
 from dlio.testing.folders import content
 
-__all__ = ["BYTE_IDENTICAL", "content", "file_states", "read_all", "samples", "stop_after"]
+__all__ = ["BYTE_IDENTICAL", "content", "file_states", "image_folder_as", "read_all", "samples", "stop_after"]
 
 #: Formats whose shards are the same bytes for the same samples, whatever wrote them.
 BYTE_IDENTICAL = ("tfrecord", "recordio", "webdataset", "squashfs")
@@ -31,6 +33,12 @@ def read_all(source: Source) -> list[dict]:
     listing = source.listing()
     with source.reader(listing) as read:
         return [read(index).fields for index in range(len(listing))]
+
+
+def image_folder_as(kind: type[ImageFiles], folder: Path) -> ImageFiles:
+    """Returns the source of an image folder as another kind of it."""
+    source = image_folder(folder)
+    return kind(source.name, source.path, source.folder, source.listing)
 
 
 def stop_after(count: int) -> Callable[[Shard], None]:

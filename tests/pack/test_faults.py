@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -21,13 +20,13 @@ from dlio.cli import main
 from dlio.dataset.manifest import NAME, PARTIAL_NAME, read_partial
 from dlio.errors import SourceError, StorageError
 from dlio.io.digesting_file import DigestingFile
-from dlio.pack.sources.imagefolder import ImageFolder
+from dlio.pack.listing.image_files import ImageFiles
 from dlio.pack.write import ASIDE
 from dlio.sources import image_folder
 from dlio.testing.engine_scenarios import DeadlyFolder
 from tests.helpers.forked import run_until
 from tests.helpers.images import make_image_folder
-from tests.helpers.packing import BYTE_IDENTICAL, content, samples
+from tests.helpers.packing import BYTE_IDENTICAL, content, image_folder_as, samples
 from tests.helpers.rounds import ROUNDS
 from tests.helpers.users import unprivileged
 
@@ -152,8 +151,7 @@ def test_a_killed_worker_is_named_and_the_next_run_continues(photos, tmp_path, w
     assert content(tmp_path / "out") == content(tmp_path / "whole")
 
 
-@dataclass(frozen=True, slots=True)
-class StuckFolder(ImageFolder):
+class StuckFolder(ImageFiles):
     """An image folder of which one worker never reads the first sample; another is killed when that one hangs."""
 
     @contextmanager
@@ -176,7 +174,7 @@ def test_a_killed_workers_pool_ends_before_the_error_comes(photos, tmp_path):
     try:
         with executors.open_engine("processes", 2) as pool:
             with pytest.raises(StorageError, match="a worker died"):
-                dlio.pack(StuckFolder(photos), tmp_path / "out", num_shards=2, engine=pool)
+                dlio.pack(image_folder_as(StuckFolder, photos), tmp_path / "out", num_shards=2, engine=pool)
             assert [path.name for path in (tmp_path / "out").iterdir()] == [PARTIAL_NAME]
     finally:
         signal.signal(signal.SIGTERM, previous)

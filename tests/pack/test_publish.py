@@ -15,26 +15,26 @@ from dlio.errors import StorageError
 from dlio.executors import Pool
 from dlio.io import files
 from dlio.pack import write
+from dlio.pack.listing.image_files import ImageFiles
 from dlio.pack.publish import publishing
 from dlio.pack.resume import PartialManifest
-from dlio.pack.sources.imagefolder import ImageFolder
 from dlio.pack.write import ASIDE
 from dlio.sources import image_folder
 from dlio.testing.folders import content
 from tests.helpers import synced
+from tests.helpers.packing import image_folder_as
 
 
 def test_the_next_shard_is_read_while_one_is_synced(photos, tmp_path, monkeypatch):
     reads, next_is_read = [], threading.Event()
 
-    @dataclass(frozen=True, slots=True)
-    class Watched(ImageFolder):
+    class Watched(ImageFiles):
         @contextmanager
         def reader(self, listing):
             reads.append(listing.keys[0])
             if len(reads) == 2:
                 next_is_read.set()
-            with ImageFolder.reader(self, listing) as read:
+            with ImageFiles.reader(self, listing) as read:
                 yield read
 
     publish_all = files.publish_all
@@ -44,7 +44,7 @@ def test_the_next_shard_is_read_while_one_is_synced(photos, tmp_path, monkeypatc
         publish_all(*args)
 
     monkeypatch.setattr(files, "publish_all", wait_and_publish)
-    dlio.pack(Watched(photos), tmp_path / "out", num_shards=3, engine="serial")
+    dlio.pack(image_folder_as(Watched, photos), tmp_path / "out", num_shards=3, engine="serial")
     monkeypatch.undo()
     dlio.pack(image_folder(photos), tmp_path / "whole", num_shards=3, engine="serial")
     assert content(tmp_path / "out") == content(tmp_path / "whole")

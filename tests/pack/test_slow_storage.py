@@ -5,14 +5,13 @@ from __future__ import annotations
 import random
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import dlio
 from dlio.pack.inspect.verify import verify
-from dlio.pack.sources.imagefolder import ImageFolder
 from dlio.sources import image_folder, open_source
 from dlio.testing.folders import content
 from tests.helpers.archives import make_tar, make_zip
@@ -106,7 +105,11 @@ class TestBadInput:
         (open_tmp / "in/a/0031.png").mkdir()
         with storage(seconds), unprivileged():
             found = dlio.pack(
-                Listed(source.path, listing), open_tmp / "out", num_shards=2, on_error="skip", engine="serial"
+                replace(source, listing=lambda: listing),
+                open_tmp / "out",
+                num_shards=2,
+                on_error="skip",
+                engine="serial",
             )
         assert [key for key, _ in found.skipped] == [f"a/{number:04}.png" for number in (3, 11, 20, 31)]
         reasons = [re.search(r"No such file|it is empty|Permission|Is a directory", why)[0] for _, why in found.skipped]
@@ -128,21 +131,6 @@ class TestBadInput:
             (photos / name).write_bytes(b"no image")
         with storage(SLOW), pytest.raises(dlio.errors.SourceError, match=r"cat/0009\.png"):
             dlio.pack(image_folder(photos), tmp_path / "out", num_shards=1, engine="serial")
-
-
-@dataclass(frozen=True, slots=True)
-class Listed(ImageFolder):
-    """A folder as it was when it was listed."""
-
-    found: object = None
-
-    def __init__(self, path: Path, found: object) -> None:
-        object.__setattr__(self, "path", path)
-        object.__setattr__(self, "name", "imagefolder")
-        object.__setattr__(self, "found", found)
-
-    def listing(self):
-        return self.found
 
 
 @pytest.mark.parametrize("seconds", [SLOW, FAST])

@@ -7,6 +7,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -23,7 +24,7 @@ from dlio.pack.listing.base import Column, Listing, Numbers, rows
 from dlio.pack.listing.image_objects import NOMINAL_BYTES, image_object_reader
 from dlio.pack.listing.keys import Keys
 from dlio.pack.listing.large import LARGE_BYTES, check_large
-from dlio.pack.listing.lists import Listed
+from dlio.pack.listing.lists import Listed, ListPath
 from dlio.pack.prefetch import Prefetcher, prefetching, side_by_side
 from dlio.urls import is_url
 
@@ -37,8 +38,32 @@ _USUAL_SIZES, _MOST_ROOM = 4, 4 << 20  # sizes may be those of other files: 4 ti
 _INT64 = (1 << 63) - 1
 
 
+@dataclass(frozen=True, slots=True)
+class ImageFiles:
+    """A source of image files, in a folder or at a URL; a sample has what the listing knows of it, and its image.
+
+    Attributes:
+        name, path: see `Source`.
+        folder: the folder or URL below which keys are paths; see `FileSource`.
+        listing: returns all images; picklable.
+    """
+
+    name: str
+    path: ListPath
+    folder: str | Path = field(repr=False)  # a URL may hold a password
+    listing: Callable[[], Listing] = field(repr=False)
+
+    def sizes(self, listing: Listing) -> Numbers | None:
+        """Returns the exact size of each image, in bytes, 0 for a missing one; None at a URL."""
+        return None if is_url(self.folder) else exact_states(self.folder, listing.keys)[0]
+
+    def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
+        """Gives a function that reads one image."""
+        return (image_object_reader if is_url(self.folder) else image_file_reader)(str(self.folder), listing)
+
+
 @contextmanager
-def image_file_reader(root: Path, listing: Listing) -> Iterator[ImageFileReader]:
+def image_file_reader(root: str | Path, listing: Listing) -> Iterator[ImageFileReader]:
     """Gives a function that reads image files; keys are paths below `root`, labels are in the listing."""
     folder, num_bytes, pieces = str(root), listing.num_bytes.tolist(), listing.keys.pieces()
     usual = min(_USUAL_SIZES * sum(num_bytes) // max(1, len(num_bytes)), _MOST_ROOM)
@@ -205,18 +230,9 @@ def image_file_listing(
     Size and version of files at a URL are not looked up: that would be another request for each.
     """
     keys, columns = Keys.of(listed.names), ({} if labels is None else {"label": labels}) | dict(fields)
-    sizes, versions = _unknown_states(keys) if is_url(root) else file_states(Path(root), keys)
+    sizes, versions = (np.full(len(keys), NOMINAL_BYTES), None) if is_url(root) else file_states(root, keys)
     schema = Schema((("image", Field("bytes")), *((name, _field(each)) for name, each in columns.items())), class_names)
     return Listing(schema, keys, sizes, columns, versions=versions, refused=listed.refused)
-
-
-def _unknown_states(keys: Keys) -> tuple[Numbers, Numbers | None]:
-    return np.full(len(keys), NOMINAL_BYTES), None
-
-
-def listed_reader(root: str | Path, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
-    """Gives a function that reads the images of `image_file_listing`."""
-    return image_object_reader(str(root), listing) if is_url(root) else image_file_reader(Path(root), listing)
 
 
 def _field(column: Column) -> Field:
@@ -241,7 +257,7 @@ def version_of(*times: int) -> int:
     return sum(times) & _INT64
 
 
-def file_states(root: Path, keys: Keys) -> tuple[Numbers, Numbers]:
+def file_states(root: str | Path, keys: Keys) -> tuple[Numbers, Numbers]:
     """Returns sizes in bytes and versions of the files `root / key`, int64 of shape (n,), exact for `EXACT_FILES`.
 
     Of more files, only every second, third and so on is looked up, and the files after it count as the same. A look
@@ -251,17 +267,12 @@ def file_states(root: Path, keys: Keys) -> tuple[Numbers, Numbers]:
     return _states(root, keys, max(1, -(-len(keys) // EXACT_FILES)))
 
 
-def exact_states(root: Path, keys: Keys) -> tuple[Numbers, Numbers]:
+def exact_states(root: str | Path, keys: Keys) -> tuple[Numbers, Numbers]:
     """Returns the exact sizes, and times of the last change in ns, of the files `root / key`; 0 for a missing one."""
     return _states(root, keys, 1)
 
 
-def file_sizes(root: str | Path, keys: Keys) -> Numbers | None:
-    """Returns the exact sizes of the files `root / key`, int64 of shape (n,), 0 for a missing one; None at a URL."""
-    return None if is_url(root) else _states(Path(root), keys, 1)[0]
-
-
-def _states(root: Path, keys: Keys, step: int) -> tuple[Numbers, Numbers]:
+def _states(root: str | Path, keys: Keys, step: int) -> tuple[Numbers, Numbers]:
     folder = str(root)
     numbers = range(0, len(keys), step)
     groups = [numbers[first : first + _LOOKS] for first in range(0, len(numbers), _LOOKS)]

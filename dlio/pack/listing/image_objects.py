@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import xxhash
@@ -33,21 +32,19 @@ _Object = tuple[str, int, int]  # path below the URL, size in bytes, version
 
 
 @dataclass(frozen=True, slots=True)
-class ImageObjects:
-    """The images below a URL, whose folders name the classes, in the order of `ImageFolder`.
+class ClassObjects:
+    """The images below a URL, whose folders name the classes, in the order of `image_folder`.
 
     Attributes:
         url: may hold a password.
         checked: whether to refuse folders that are splits, not classes.
-        name: of the source, as on the command line.
     """
 
     url: str = field(repr=False)
-    checked: bool = True
-    name: str = "imagefolder"
+    checked: bool
 
     @property
-    def path(self) -> Path | str:
+    def path(self) -> str:
         """The URL without user and password."""
         return shown(self.url)
 
@@ -58,7 +55,9 @@ class ImageObjects:
         refused = Refused()
         classes: dict[str, list[_Object]] = {}
         for name, images in zip(folders, found, strict=True):
-            if kept := [image for image in images if self._is_key(image[0], refused)]:
+            reasons = {image[0]: reason for image in images if (reason := key_problem(image[0]))}
+            refused += [(printable(key), f"{self.path}: {reason}") for key, reason in reasons.items()]
+            if kept := [image for image in images if image[0] not in reasons]:
                 classes[name] = kept
             else:
                 refused.append((printable(name), without_images(f"{self.path}/{name}")))
@@ -82,15 +81,6 @@ class ImageObjects:
             check_no_splits(self.path, folders, "give the URL of one, or --option split=no if these are classes")
         listed = side_by_side(partial(_images, files), folders, Depth(idle_clock), lambda of: _ENTRY_BYTES * len(of))
         return folders, list(listed)
-
-    def _is_key(self, name: str, refused: Refused) -> bool:
-        if reason := key_problem(name):
-            refused.append((printable(name), f"{self.path}: {reason}"))
-        return not reason
-
-    def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
-        """Gives a function that reads one image with its class index."""
-        return image_object_reader(self.url, listing)
 
 
 @contextmanager

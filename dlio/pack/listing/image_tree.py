@@ -93,8 +93,6 @@ def walk_each(
 ) -> Iterator[list[tuple[str, list[str]]]]:
     """Yields for each folder below `root` the folders in its tree: the path below `root`, and the sorted image names.
 
-    The name '' stands for `root` itself.
-
     The trees are listed level by level, all together, so that many folders are listed at a time on slow storage.
     Folders that lead back to a folder above them, and those that this user may not list, are added to `refused`; files
     that are not images to `left_out`.
@@ -115,6 +113,12 @@ def walk_each(
                 refused += sorted(tree.refused, key=lambda entry: entry[0].split("/"))
                 yield [(path, names.split("/") if names else []) for path, names in tree.images]
         level = below
+
+
+def images_below(root: Path, refused: Refused, left_out: LeftOut | None = None) -> list[str]:
+    """Returns the paths of all images below `root`, folder by folder; arguments and errors as `walk_each`."""
+    [tree] = walk_each(root, [""], refused, left_out)  # "" is `root` itself
+    return [image if folder == "." else f"{folder}/{image}" for folder, images in tree for image in images]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,17 +8,14 @@ here they are sorted by name, and the manifest keeps their names.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from dlio.dataset.schema import Sample
 from dlio.errors import SourceError
 from dlio.pack.listing.base import Listing, Refused
-from dlio.pack.listing.image_files import image_file_listing, image_file_reader
+from dlio.pack.listing.image_files import ImageFiles, image_file_listing
 from dlio.pack.listing.keys import printable
 from dlio.pack.listing.lists import Listed, raw_lines, read_lines
 
@@ -43,7 +40,7 @@ FINDINGS = (
 )
 
 
-def chestxray14(path: str | Path, root: str | Path | None = None) -> ChestXray14:
+def chestxray14(path: str | Path, root: str | Path | None = None) -> ImageFiles:
     """Returns the X-rays at `path`: the folder of the table for all, or a split list for those it names.
 
     Args:
@@ -51,7 +48,8 @@ def chestxray14(path: str | Path, root: str | Path | None = None) -> ChestXray14
         root: the data set's folder (default: that of the file `path`).
     """
     path = Path(path).absolute()
-    return ChestXray14(path, Path(root).absolute() if root is not None else path if path.is_dir() else path.parent)
+    folder = Path(root).absolute() if root is not None else path if path.is_dir() else path.parent
+    return ImageFiles("chestxray14", path, folder, _Tables(path, folder).listing)
 
 
 open_source = chestxray14
@@ -65,17 +63,11 @@ def recognises(path: Path) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class ChestXray14:
+class _Tables:
     """See `chestxray14`."""
 
     path: Path
     root: Path
-    name: str = "chestxray14"
-
-    @property
-    def folder(self) -> str | Path:
-        """The folder below which keys are paths; see `FileSource`."""
-        return self.root
 
     def listing(self) -> Listing:
         """Returns the images in the order of the split list, or of the table."""
@@ -132,10 +124,6 @@ class ChestXray14:
             for path in folder.iterdir()
             if path.suffix.lower() == ".png"
         }
-
-    def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
-        """Gives a function that reads one image with its findings."""
-        return image_file_reader(self.root, listing)
 
 
 def _numbers(text: str | None, line: str) -> tuple[int, ...] | str:

@@ -18,16 +18,14 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
-from dlio.dataset.schema import Sample
 from dlio.errors import SourceError, UsageError
-from dlio.pack.listing.base import Column, Listing, Numbers
-from dlio.pack.listing.image_files import file_sizes, image_file_listing, listed_reader, path_below
+from dlio.pack.listing.base import Column, Listing
+from dlio.pack.listing.image_files import ImageFiles, image_file_listing, path_below
 from dlio.pack.listing.image_tree import EXTENSIONS
 from dlio.pack.listing.keys import printable
 from dlio.pack.listing.labels import AUTO, LabelColumn, check_kind, field_of_column, is_number_text, stack
@@ -49,7 +47,7 @@ def csv_file(
     labels: str = AUTO,
     separator: str = "",
     delimiter: str = "",
-) -> CsvFile:
+) -> ImageFiles:
     """Returns the images that a CSV file names, by paths below `root` (default: the folder of the file).
 
     Args:
@@ -72,7 +70,8 @@ def csv_file(
         raise UsageError(f"the delimiter is one character, found {delimiter!r}")
     check_kind(labels)
     columns = _names(label_columns or ())
-    return CsvFile(file, root, path_column, columns or None, _names(fields), labels, separator, delimiter)
+    table = _Table(file, root, path_column, columns or None, _names(fields), labels, separator, delimiter)
+    return ImageFiles("csv", file, root, table.listing)
 
 
 def _names(columns: Sequence[str] | str) -> tuple[str, ...]:
@@ -96,23 +95,17 @@ def _path_column(header: list[str], first: list[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class CsvFile:
+class _Table:
     """See `csv_file`."""
 
     path: ListPath
     root: str | Path = field(repr=False)  # a URL may hold a password
-    path_column: str | None = None
-    label_columns: tuple[str, ...] | None = None
-    fields: tuple[str, ...] = ()
-    labels: str = AUTO
-    separator: str = ""
-    delimiter: str = ""
-    name: str = "csv"
-
-    @property
-    def folder(self) -> str | Path:
-        """The folder below which keys are paths; see `FileSource`."""
-        return self.root
+    path_column: str | None
+    label_columns: tuple[str, ...] | None
+    fields: tuple[str, ...]
+    labels: str
+    separator: str
+    delimiter: str
 
     def listing(self) -> Listing:
         """Returns the images in the order of the file."""
@@ -193,11 +186,3 @@ class CsvFile:
                 expected = "expected the columns' names, such as path,label: add them as the first line"
                 raise SourceError(f"{self.path}, line 1: {name!r} is a file: {expected}")
         return [name.strip() for name in header]
-
-    def sizes(self, listing: Listing) -> Numbers | None:
-        """Returns the exact size of each image, in bytes."""
-        return file_sizes(self.root, listing.keys)
-
-    def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
-        """Gives a function that reads one image with its label or labels."""
-        return listed_reader(self.root, listing)

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
+from dlio.dataset.schema import IMAGE_CLASSIFICATION, Schema
 from dlio.errors import SourceError, StorageError, UsageError
 from dlio.io.files import storage_errors
-from dlio.pack.listing.base import Listing, Numbers, Refused
+from dlio.pack.listing.base import Listing, Refused
 from dlio.pack.listing.classes import check_no_splits, pinned
-from dlio.pack.listing.image_files import file_sizes, file_states, image_file_reader
-from dlio.pack.listing.image_objects import ImageObjects
+from dlio.pack.listing.image_files import ImageFiles, file_states
+from dlio.pack.listing.image_objects import ClassObjects
 from dlio.pack.listing.image_tree import LeftOut, folders_in, is_folder, look, walk_each, without_images
 from dlio.pack.listing.keys import Keys, key_problem, printable
+from dlio.pack.listing.lists import list_path
 from dlio.urls import is_url
 
 
-def image_folder(path: str | Path, split: str = "") -> ImageFolder | ImageObjects:
+def image_folder(path: str | Path, split: str = "") -> ImageFiles:
     """Returns the images below `path`, whose sub-folders name the classes; a key is the path below `path`.
 
     Args:
@@ -35,14 +36,16 @@ def image_folder(path: str | Path, split: str = "") -> ImageFolder | ImageObject
     if is_url(path):
         if split not in ("", NO_SPLIT):
             raise UsageError(f"the option split is for folders: give the URL of the split {split!r}")
-        return ImageObjects(str(path), checked=not split)
-    path = Path(path).absolute()
-    if split in ("", NO_SPLIT):
-        return ImageFolder(path, checked=not split)
-    splits = folders_in(path)
-    if split not in splits:
-        raise UsageError(f"{path} has no split {split!r}, only {', '.join(splits) or 'no folders'}")
-    return ImageFolder(path / split, _classes_of_all(path, split, splits))
+        objects = ClassObjects(str(path), checked=split != NO_SPLIT)
+        return ImageFiles("imagefolder", list_path(path), str(path), objects.listing)
+    path, classes = Path(path).absolute(), tuple[str, ...]()
+    if split not in ("", NO_SPLIT):
+        splits = folders_in(path)
+        if split not in splits:
+            raise UsageError(f"{path} has no split {split!r}, only {', '.join(splits) or 'no folders'}")
+        path, classes = path / split, _classes_of_all(path, split, splits)
+    folders = _ClassFolders(path, classes, checked=split != NO_SPLIT)
+    return ImageFiles("imagefolder", path, path, folders.listing)
 
 
 def _classes_of_all(path: Path, split: str, folders: list[str]) -> tuple[str, ...]:
@@ -71,24 +74,18 @@ def recognises(path: Path) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class ImageFolder:
+class _ClassFolders:
     """See `image_folder`.
 
     Attributes:
         path: the folder of the class folders.
-        classes: all classes, of which this folder may hold some; by default those that it holds.
+        classes: all classes, of which this folder may hold some; if empty, those that it holds.
         checked: whether to refuse folders that are splits, not classes.
     """
 
     path: Path
-    classes: tuple[str, ...] = ()
-    checked: bool = True
-    name: str = "imagefolder"
-
-    @property
-    def folder(self) -> Path:
-        """The folder below which keys are paths; see `FileSource`."""
-        return self.path
+    classes: tuple[str, ...]
+    checked: bool
 
     def listing(self) -> Listing:
         """Returns all images; lists every folder once."""
@@ -120,14 +117,6 @@ class ImageFolder:
                 counts[name] = count
             else:
                 refused.append((printable(name), without_images(self.path / name)))
-
-    def sizes(self, listing: Listing) -> Numbers | None:
-        """Returns the exact size of each image, in bytes."""
-        return file_sizes(self.path, listing.keys)
-
-    def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
-        """Gives a function that reads one image with its class index."""
-        return image_file_reader(self.path, listing)
 
     def _keys(self, paths: list[str], refused: Refused) -> list[str]:
         """Returns the paths that are keys; adds the others to `refused`."""

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from dlio.dataset.schema import Sample
 from dlio.errors import SourceError
 from dlio.io.files import storage_errors
-from dlio.pack.listing.base import Listing, Numbers, Refused
-from dlio.pack.listing.image_files import file_sizes, image_file_listing, image_file_reader
-from dlio.pack.listing.image_tree import EXTENSIONS, LeftOut, is_folder, walk_each
+from dlio.pack.listing.base import Listing, Refused
+from dlio.pack.listing.image_files import ImageFiles, image_file_listing
+from dlio.pack.listing.image_tree import EXTENSIONS, LeftOut, images_below, is_folder
 from dlio.pack.listing.lists import Listed
 
 
-def images(path: str | Path) -> Images:
+def images(path: str | Path) -> ImageFiles:
     """Returns the images in `path` and below it, without labels; a key is the path below `path`."""
-    return Images(Path(path).absolute())
+    path = Path(path).absolute()
+    return ImageFiles("images", path, path, partial(_listing, path))
 
 
 open_source = images
@@ -40,35 +39,14 @@ def recognises(path: Path) -> bool:
         return has_images
 
 
-@dataclass(frozen=True, slots=True)
-class Images:
-    """See `images`."""
-
-    path: Path
-    name: str = "images"
-
-    @property
-    def folder(self) -> Path:
-        """The folder below which keys are paths; see `FileSource`."""
-        return self.path
-
-    def listing(self) -> Listing:
-        """Returns all images; lists every folder once."""
-        refused, left_out = Refused(), LeftOut()
-        [tree] = walk_each(self.path, [""], refused, left_out)
-        listed = Listed[None](self.path, refused=refused)
-        paths = sorted(found if folder == "." else f"{folder}/{found}" for folder, names in tree for found in names)
-        for number, name in enumerate(paths, start=1):
-            listed.add(number, name, None)
-        listed.refuse_names()
-        if not paths and not refused:
-            raise SourceError(f"{self.path} has no images ({' '.join(EXTENSIONS)}) to pack")
-        return replace(image_file_listing(self.path, listed, None, ()), left_out=str(left_out))
-
-    def sizes(self, listing: Listing) -> Numbers | None:
-        """Returns the exact size of each image, in bytes."""
-        return file_sizes(self.path, listing.keys)
-
-    def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
-        """Gives a function that reads one image."""
-        return image_file_reader(self.path, listing)
+def _listing(path: Path) -> Listing:
+    """Returns all images; lists every folder once."""
+    refused, left_out = Refused(), LeftOut()
+    paths = images_below(path, refused, left_out)
+    listed = Listed[None](path, refused=refused)
+    for number, name in enumerate(sorted(paths), start=1):
+        listed.add(number, name, None)
+    listed.refuse_names()
+    if not paths and not refused:
+        raise SourceError(f"{path} has no images ({' '.join(EXTENSIONS)}) to pack")
+    return replace(image_file_listing(path, listed, None, ()), left_out=str(left_out))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import tarfile
 import zipfile
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,14 +17,14 @@ import dlio
 from dlio.dataset.manifest import NAME, DecodeReady
 from dlio.errors import SourceError, UsageError
 from dlio.pack.listing import image_files
+from dlio.pack.listing.image_files import ImageFiles
 from dlio.pack.parts import plan
 from dlio.pack.plan import ShardPlan
 from dlio.pack.recode import Recode
 from dlio.pack.sources import open_source
-from dlio.pack.sources.imagefolder import ImageFolder
 from dlio.pack.write import ASIDE
 from tests.helpers.decode_ready import needs_core, write_images
-from tests.helpers.packing import content, samples
+from tests.helpers.packing import content, image_folder_as, samples
 from tests.helpers.parts import IMAGE, damage, pack_one
 from tests.helpers.squashfs import loop_mount, needs, squash, squashfuse, unsquashed
 
@@ -78,18 +77,17 @@ def test_the_kernel_gives_the_files_of_all_parts(photos, tmp_path):
 
 def test_a_file_that_grew_since_it_was_listed_is_an_error(photos, tmp_path):
     with pytest.raises(SourceError, match=r"files are larger than when they were listed: run the same command again"):
-        pack_one(Growing(photos), tmp_path / "out")
-    found = pack_one(Growing(photos), tmp_path / "skipping", on_error="skip")
+        pack_one(image_folder_as(Growing, photos), tmp_path / "out")
+    found = pack_one(image_folder_as(Growing, photos), tmp_path / "skipping", on_error="skip")
     assert 36 - found.num_samples == len(found.skipped) > 0
     assert damage(tmp_path / "skipping") == []
 
 
-@dataclass(frozen=True, slots=True)
-class Growing(ImageFolder):
-    """An image folder whose files were smaller when they were listed."""
+class Growing(ImageFiles):
+    """Image files that were smaller when they were listed."""
 
     def sizes(self, listing):
-        return ImageFolder.sizes(self, listing) - 1000
+        return ImageFiles.sizes(self, listing) - 1000
 
 
 def test_a_bad_image_is_left_out_of_its_part(photos, tmp_path):

@@ -18,7 +18,7 @@ from dlio.dataset.schema import Sample, Schema
 from dlio.errors import SourceError, UsageError
 from dlio.pack.listing.base import Listing, Refused
 from dlio.pack.listing.image_files import file_states, image_file_listing, path_below, read_file, version_of
-from dlio.pack.listing.image_tree import LeftOut, walk_each
+from dlio.pack.listing.image_tree import images_below
 from dlio.pack.listing.keys import Keys
 from dlio.pack.listing.lists import Listed
 from dlio.pack.prefetch import prefetching
@@ -67,9 +67,9 @@ class Masks:
             raise UsageError(f"{self.images} is the folder of the images and of the masks: give two")
         refused = Refused()
         of_stem: dict[str, list[str]] = defaultdict(list)
-        for name in _paths(self.images, refused):
+        for name in images_below(self.images, refused):
             of_stem[_stem(name)].append(name)
-        have_masks = {_stem(name): name for name in _paths(self.masks, refused) if name.lower().endswith(_SUFFIX)}
+        have_masks = {_stem(name): name for name in images_below(self.masks, refused) if name.lower().endswith(_SUFFIX)}
         listed = Listed[str](self.images, refused=refused)
         for number, (stem, names) in enumerate(sorted(of_stem.items()), start=1):
             if stem not in have_masks or len(names) > 1:
@@ -116,11 +116,6 @@ class Masks:
                 return Sample(keys[index], {"image": image, "mask": mask})
 
             yield read
-
-
-def _paths(folder: Path, refused: Refused) -> list[str]:
-    [tree] = walk_each(folder, [""], refused, LeftOut())
-    return [found if name == "." else f"{name}/{found}" for name, names in tree for found in names]
 
 
 def _stem(name: str) -> str:

@@ -27,7 +27,7 @@ from dlio.io.files import read_regular
 from dlio.pack.inspect.image_header import inspect_image
 from dlio.pack.listing.base import Listing, Refused
 from dlio.pack.listing.classes import SPLITS
-from dlio.pack.listing.image_tree import LeftOut, walk_each
+from dlio.pack.listing.image_tree import images_below
 from dlio.pack.listing.lists import Listed
 from dlio.pack.listing.objects import ObjectBox, object_listing, object_reader
 from dlio.pack.prefetch import side_by_side
@@ -85,8 +85,7 @@ class Yolo:
         images, labels = self._folders()
         names, is_pose = self._config()
         refused = Refused()
-        [tree] = walk_each(images, [""], refused, LeftOut())
-        paths = sorted(found if name == "." else f"{name}/{found}" for name, files in tree for found in files)
+        paths = sorted(images_below(images, refused))
         listed = Listed[tuple[ObjectBox, ...]](images, refused=refused)
 
         def parsed(name: str) -> tuple[ObjectBox, ...] | str:
