@@ -18,12 +18,12 @@ from dlio.dataset.schema import Schema
 from dlio.dataset.shard import files_of
 from dlio.errors import StorageError, UsageError
 from dlio.io import files
+from dlio.pack.inspect.tables import keys_of
 from dlio.pack.listing.base import Listing
 from dlio.pack.listing.classes import rows_of
 from dlio.pack.plan import shard_number
 from dlio.pack.recode import KEEP, Recode
 from dlio.pack.resume import INDEXED, NEXT
-from dlio.pack.sources.packed import tables
 from dlio.pack.write import ASIDE
 from dlio.urls import is_url
 
@@ -69,7 +69,7 @@ def new_samples(onto: Manifest, listing: Listing) -> Listing:
     Raises:
         SourceError, CorruptRecordError, StorageError: the data set's keys cannot be read.
     """
-    known = {key for shard, table in tables(onto) for key in table.keys(0, shard.num_samples)}
+    known = set(keys_of(onto))
     new = np.fromiter((key not in known for key in listing.keys), np.bool_, len(listing))
     if not new.all():
         log.info("%s: %d samples exist already", onto.root, np.count_nonzero(~new))

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from dlio.dataset import manifest
 from dlio.dataset.manifest import Manifest
-from dlio.dataset.reader import open_table
 from dlio.dataset.shard import files_of
 from dlio.errors import DlioError, ManifestError, UsageError
 from dlio.io import files
 from dlio.io.open_folder import OpenFolder
 from dlio.io.sizes import counted
+from dlio.pack.inspect.tables import open_tables
 from dlio.pack.listing.keys import Keys
 from dlio.pack.recode import KEEP
 from dlio.pack.resume import INDEXED, NEXT, FolderContents
@@ -103,12 +103,9 @@ def _other_samples(published: Manifest | None, keys: Keys) -> list[str]:
     """Returns how many samples were added and removed, with the first of each."""
     if published is None or max(published.num_samples, len(keys)) > _MOST_COMPARED:
         return []
-    old: set[str] = set()
     try:
-        for shard in published.shards:
-            if (table := open_table(published, shard)) is not None:
-                with closing(table):
-                    old.update(table.keys(0, shard.num_samples))
+        held = ((shard, table) for shard, table in open_tables(published) if table is not None)
+        old = {key for shard, table in held for key in table.keys(0, shard.num_samples)}
     except DlioError:  # a damaged table must not hide the refusal that this explains
         return []
     new, skipped = set(keys), {name for name, _ in published.skipped}

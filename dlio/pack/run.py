@@ -18,6 +18,7 @@ from dlio.io import files
 from dlio.io.ground import check_ground, check_manifests
 from dlio.locking.claim import exclusively
 from dlio.pack import append, shard_progress
+from dlio.pack.inspect.tables import keys_of
 from dlio.pack.listing.base import Source
 from dlio.pack.listing.joined import Joined
 from dlio.pack.listing.keys import Keys
@@ -27,7 +28,6 @@ from dlio.pack.plan import ShardPlan
 from dlio.pack.publish import publishing
 from dlio.pack.request import PackPlan, PackRequest, plan_to_write
 from dlio.pack.resume import CLAIMS, FolderContents, PartialManifest, clear_all_aside, clear_aside, clear_manifests
-from dlio.pack.sources.packed import tables
 from dlio.pack.write import ASIDE, WriteTask, Writing, here, write_shard
 from dlio.urls import is_url
 
@@ -222,7 +222,7 @@ def whole_manifest(plan: PackPlan, done: Mapping[str, Shard], root: Path) -> Man
 
 def check_keys(whole: Manifest) -> None:
     """Checks that the samples of rows that gave several have different keys; raises SourceError."""
-    found = Keys.of(key for shard, table in tables(whole) for key in table.keys(0, shard.num_samples))
+    found = Keys.of(keys_of(whole))
     if repeated := found.repeated():
         number, _ = whole.locate(repeated[0])
         problem = f"two samples have the key {found[repeated[0]]!r}, the second in {whole.shards[number].name}"

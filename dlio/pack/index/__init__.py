@@ -29,7 +29,7 @@ from dlio.io.open_folder import OpenFolder
 from dlio.locking.claim import exclusively, forget
 from dlio.pack import shard_progress
 from dlio.pack.index._find import find_shards
-from dlio.pack.index._layout import InfersTogether, ShardLayout, load, names
+from dlio.pack.index._layout import InfersTogether, load, names
 from dlio.pack.index._names import class_names, with_distinct_keys
 from dlio.pack.index._scan import ScanTask, scan_shard
 from dlio.pack.resume import INDEXED
@@ -82,7 +82,9 @@ def index(
         _forget_killed(root)
     _earlier(root, overwrite)
     found = find_shards(root, format, match)
-    schema = schema or _inferred(layout, [root / shard.files[0] for shard in found])
+    if schema is None:
+        records = [root / shard.files[0] for shard in found]
+        schema = layout.infer_all(records) if isinstance(layout, InfersTogether) else layout.infer(records[0])
     schema = replace(schema, label_offset=label_offset or schema.label_offset)
     if label_offset and str(schema.get("label")) != "int64":
         raise SchemaError(f"a label offset needs one whole label for each sample, found {schema.types()}")
@@ -106,10 +108,6 @@ def index(
             raise
         _remove_but(root, whole)
     return whole
-
-
-def _inferred(layout: ShardLayout, shards: list[Path]) -> Schema:
-    return layout.infer_all(shards) if isinstance(layout, InfersTogether) else layout.infer(shards[0])
 
 
 def _forget_killed(root: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 
@@ -15,17 +14,10 @@ from dlio.errors import SchemaError
 from dlio.io import files
 from dlio.pack.index._layout import ListsClasses, NamesClasses, ShardLayout
 from dlio.pack.index._scan import numbered_key
+from dlio.pack.inspect.tables import keys_of, tables
 from dlio.pack.listing.keys import Keys
 
 _MAX_CLASSES = 1 << 20  # larger labels are not class indices
-
-
-def tables(manifest: Manifest) -> Iterator[tuple[int, SampleTable]]:
-    """Yields each shard's number and the table of its samples, which stays open until the next one."""
-    for number, shard in enumerate(manifest.shards):
-        path = manifest.root / shard.files[-1].name
-        with closing(SampleTable(path, manifest.schema, shard.num_samples)) as table:
-            yield number, table
 
 
 def with_distinct_keys(manifest: Manifest) -> tuple[Shard, ...]:
@@ -36,31 +28,27 @@ def with_distinct_keys(manifest: Manifest) -> tuple[Shard, ...]:
         StorageError: a table cannot be written.
     """
     repeated: dict[int, list[int]] = defaultdict(list)
-    for index in _all_keys(manifest).repeated():
+    for index in Keys.of(keys_of(manifest)).repeated():
         number, record = manifest.locate(index)
         repeated[number].append(record)
     if not repeated:
         return manifest.shards
     shards = list(manifest.shards)
-    for number, table in tables(manifest):
-        if number in repeated:
-            shards[number] = _renamed(manifest, shards[number], table, repeated[number])
+    for number, records in repeated.items():
+        shards[number] = _renamed(manifest, shards[number], records)
     renamed = replace(manifest, shards=tuple(shards))
-    _all_keys(renamed).check_distinct(manifest.root)
+    Keys.of(keys_of(renamed)).check_distinct(manifest.root)
     return renamed.shards
 
 
-def _all_keys(manifest: Manifest) -> Keys:
-    counts = [shard.num_samples for shard in manifest.shards]
-    return Keys.of(key for number, table in tables(manifest) for key in table.keys(0, counts[number]))
-
-
-def _renamed(manifest: Manifest, shard: Shard, table: SampleTable, records: list[int]) -> Shard:
-    keys = table.keys(0, shard.num_samples)
-    for record in records:
-        keys[record] = numbered_key(shard.name, record)
-    content = table.with_keys(keys)
-    files.publish_bytes(table.path, content)
+def _renamed(manifest: Manifest, shard: Shard, records: list[int]) -> Shard:
+    path = manifest.root / shard.files[-1].name
+    with closing(SampleTable(path, manifest.schema, shard.num_samples)) as table:
+        keys = table.keys(0, shard.num_samples)
+        for record in records:
+            keys[record] = numbered_key(shard.name, record)
+        content = table.with_keys(keys)
+    files.publish_bytes(path, content)
     entry = File(shard.files[-1].name, len(content), files.digest_bytes(content))
     return shard.replace(files=(*shard.files[:-1], entry))
 
@@ -98,7 +86,7 @@ def class_names(manifest: Manifest, layout: ShardLayout) -> tuple[str, ...]:
 def _first_records(manifest: Manifest) -> dict[int, tuple[int, int]]:
     """Returns shard number and record number of the first record of each label."""
     first: dict[int, tuple[int, int]] = {}
-    for number, table in tables(manifest):
+    for number, (_, table) in enumerate(tables(manifest)):
         labels, records = np.unique(table.field("label"), return_index=True)
         for label, record in zip(labels.tolist(), records.tolist(), strict=True):
             first.setdefault(label, (number, record))

@@ -20,7 +20,7 @@ from dlio.errors import SchemaError
 from dlio.formats.hdf5 import KEY
 from dlio.formats.layouts.aliases import field_names
 from dlio.formats.layouts.hdf5_rows import load_h5py, reading
-from dlio.pack.index._infer import ADVICE, begins_with, legal_schema, no_key
+from dlio.pack.index._infer import ADVICE, begins_with, legal_schema, no_keys, own_keys
 
 if TYPE_CHECKING:
     import h5py
@@ -96,4 +96,4 @@ def _field(path: Path, name: str, dataset: h5py.Dataset, held: str) -> Field:
 def keys(records: Path) -> Callable[[Sample], str]:
     """Returns a function to the key that dlio stored in the file; '' for a file of another tool."""
     with reading(records), closing(load_h5py().File(records, "r")) as library:
-        return (lambda sample: sample.key) if KEY in library else no_key
+        return (own_keys if KEY in library else no_keys)(records)

@@ -2,48 +2,28 @@
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 
-from dlio.dataset.schema import Field, Sample, Schema
-from dlio.errors import CorruptRecordError, SchemaError, SourceError
+from dlio.dataset.schema import Field, Schema
+from dlio.errors import SchemaError, SourceError
 from dlio.formats.layouts.aliases import field_names
 from dlio.formats.readonly.litdata import INDEX, Leaf, Reader, read_leaves
-from dlio.io.files import storage_errors
 from dlio.pack.index import mds
-from dlio.pack.index._infer import ADVICE, legal_schema, no_key
+from dlio.pack.index._infer import ADVICE, legal_schema, no_keys
 
 files = mds.files  # a chunk begins as an MDS shard does
+keys = no_keys
 
 
-def listed(root: Path) -> list[str] | None:
-    """Returns the chunks that `index.json` lists; None without an index.
-
-    Raises:
-        SourceError: a chunk is missing.
-        CorruptRecordError: the index is damaged.
-        StorageError: the index cannot be read.
-    """
+def listed(root: Path) -> list[str]:
+    """Returns the chunks that `index.json` lists; raises as `mds.names_in`, and SourceError without an index."""
     path = root / INDEX
     if not path.is_file():
         raise SourceError(f"{root} holds no shards of litdata: give the folder that has their {INDEX}")
-    with storage_errors("read", path):
-        text = path.read_bytes()
-    try:
-        names = [str(chunk["filename"]) for chunk in json.loads(text)["chunks"]]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CorruptRecordError(path, f"it is not an index of LitData ({error!r}): restore it") from error
-    for name in names:
-        if "/" in name or not os.path.isfile(root / name):  # noqa: PTH113  a Path's raises where a name is too long
-            raise SourceError(
-                f"{path} lists {name!r}, which does not exist: restore it, or write it without compression"
-            )
-    return names
+    return mds.names_in(path, "LitData", lambda index: [chunk["filename"] for chunk in index["chunks"]])
 
 
 def infer(records: Path) -> Schema:
@@ -65,8 +45,3 @@ def _field(records: Path, leaf: Leaf, held: str) -> Field:
             raise SchemaError(f"{records}: it has no items: {ADVICE}")
         array = np.asarray(reader.values(0, {"": leaf.name})[""])
     return Field(array.dtype.name, (None,) * array.ndim)
-
-
-def keys(records: Path) -> Callable[[Sample], str]:
-    """Returns a function to '', since LitData has no keys."""
-    return no_key

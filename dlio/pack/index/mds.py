@@ -7,37 +7,45 @@ import os
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
-from dlio.dataset.schema import Field, Sample, Schema
+from dlio.dataset.schema import Field, Schema
 from dlio.errors import CorruptRecordError, SchemaError, SourceError
 from dlio.formats.layouts.aliases import field_names
 from dlio.formats.readonly.mds import read_columns, read_offsets
 from dlio.io.files import storage_errors
 from dlio.io.random_access import RandomAccessFile
-from dlio.pack.index._infer import legal_schema, no_key
+from dlio.pack.index._infer import legal_schema, no_keys
 
 INDEX = "index.json"
+keys = no_keys
 
 
 def listed(root: Path) -> list[str] | None:
-    """Returns the files that `index.json` lists; None without an index.
+    """Returns the files that `index.json` lists; None without an index; raises as `names_in`."""
+    path = root / INDEX
+    if not path.is_file():
+        return None
+    return names_in(path, "MDS", lambda index: [shard["raw_data"]["basename"] for shard in index["shards"]])
+
+
+def names_in(path: Path, library: str, names_of: Callable[[Any], list[object]]) -> list[str]:
+    """Returns the files that the index of a library lists.
 
     Raises:
         SourceError: a file is missing, or is only kept compressed.
         CorruptRecordError: the index is damaged.
         StorageError: the index cannot be read.
     """
-    path = root / INDEX
-    if not path.is_file():
-        return None
     with storage_errors("read", path):
         text = path.read_bytes()
     try:
-        names = [str(shard["raw_data"]["basename"]) for shard in json.loads(text)["shards"]]
+        names = list(map(str, names_of(json.loads(text))))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CorruptRecordError(path, f"it is not an index of MDS ({error!r}): restore it") from error
+        raise CorruptRecordError(path, f"it is not an index of {library} ({error!r}): restore it") from error
     for name in names:
-        if "/" in name or not os.path.isfile(root / name):  # noqa: PTH113  a Path's raises where a name is too long
+        # a Path's raises where a name is too long
+        if "/" in name or not os.path.isfile(path.parent / name):  # noqa: PTH113
             raise SourceError(
                 f"{path} lists {name!r}, which does not exist: restore it, or write it without compression"
             )
@@ -69,8 +77,3 @@ def infer(records: Path) -> Schema:
         is_label = held[column.name] == "label" and column.field.is_scalar and column.field.dtype.startswith("int")
         fields[held[column.name]] = Field("int64") if is_label else column.field
     return legal_schema(records, fields)
-
-
-def keys(records: Path) -> Callable[[Sample], str]:
-    """Returns a function to '', since MDS has no keys."""
-    return no_key

@@ -15,7 +15,7 @@ from dlio.formats.payloads.irheader import HEADER
 from dlio.formats.recordio import MAGIC, scan, unframe
 from dlio.io.random_access import RandomAccessFile
 from dlio.pack.index._examples import example_schema, is_example
-from dlio.pack.index._infer import MAX_RECORDS, begins_with, first_records, with_index
+from dlio.pack.index._infer import MAX_RECORDS, begins_with, first_records, no_keys, with_index
 from dlio.pack.listing.lists import read_lines
 
 _is_id = re.compile(r"[0-9]{1,20}").fullmatch  # a record keeps 64 bits of it
@@ -63,7 +63,7 @@ def keys(records: Path) -> Callable[[Sample], str]:
     """Returns a function to the path in the list for a record's id; '' without a list."""
     path = records.with_suffix(".lst")
     if not path.is_file():
-        return lambda sample: ""
+        return no_keys(records)
     paths: dict[str, str] = {}
     for line, columns in enumerate((text.split("\t") for text in read_lines(path)), start=1):
         if len(columns) < 3 or not _is_id(columns[0].strip()):

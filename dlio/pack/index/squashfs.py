@@ -7,11 +7,11 @@ image of dlio's says by itself what its samples are.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
+from dlio.dataset.schema import IMAGE_CLASSIFICATION, Schema
 from dlio.errors import CorruptRecordError, SchemaError
 from dlio.formats.layouts.squashfs.blocks import Image
 from dlio.formats.layouts.squashfs.metadata import MAGIC
@@ -22,6 +22,7 @@ from dlio.pack.index._infer import begins_with, own_keys
 from dlio.pack.listing.classes import check_no_splits
 
 log = logging.getLogger(__name__)
+keys = own_keys  # the paths of the files
 
 
 def files(path: Path) -> tuple[Path, ...]:
@@ -53,11 +54,6 @@ def infer_all(shards: Sequence[Path]) -> Schema:
     if all(schema.class_names == schemas[0].class_names for schema in schemas):
         return schemas[0]
     return Schema(schemas[0].fields, tuple(sorted(names)), schemas[0].label_offset)
-
-
-def keys(records: Path) -> Callable[[Sample], str]:
-    """Returns a function to the path of a sample's file."""
-    return own_keys(records)
 
 
 def listed_classes(records: Path, schema: Schema) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from functools import partial
 from dlio.dataset.manifest import Manifest, Shard
 from dlio.dataset.reader import open_table
 from dlio.dataset.sample_table import PartTable, SampleTable
+from dlio.errors import SourceError
 from dlio.pack.prefetch import side_by_side
 
 
@@ -25,3 +26,17 @@ def open_tables(manifest: Manifest) -> Iterator[tuple[Shard, SampleTable | PartT
             continue
         with closing(table):
             yield shard, table
+
+
+def tables(manifest: Manifest) -> Iterator[tuple[Shard, SampleTable | PartTable]]:
+    """Yields each shard and its table as `open_tables`; raises SourceError for a shard without."""
+    for shard, table in open_tables(manifest):
+        if table is None:
+            problem = f"the shard {shard.name} has no table of samples: pack the data set again"
+            raise SourceError(f"{manifest.root}: {problem}")
+        yield shard, table
+
+
+def keys_of(manifest: Manifest) -> Iterator[str]:
+    """Yields the keys of all samples; raises as `tables`."""
+    return (key for shard, table in tables(manifest) for key in table.keys(0, shard.num_samples))

@@ -22,6 +22,7 @@ from dlio.io import files
 from dlio.io.ground import check_ground, check_manifests
 from dlio.io.threads import Threads
 from dlio.locking.claim import exclusively
+from dlio.pack.inspect.tables import keys_of
 from dlio.pack.listing.classes import read_classes
 from dlio.pack.plan import DEFAULT_SHARD_BYTES, shard_name
 from dlio.pack.publish import publish_shard
@@ -29,7 +30,6 @@ from dlio.pack.python.fields import Given, inferred, key_of, kinds, schema_of
 from dlio.pack.python.growing_shard import GrowingShard
 from dlio.pack.recode import KEEP, Recode
 from dlio.pack.resume import CLAIMS, FolderContents, PartialManifest, clear_all_aside, clear_aside, clear_manifests
-from dlio.pack.sources.packed import tables
 from dlio.pack.write import ASIDE, WrittenShard
 from dlio.pack.write_samples import Preparing
 
@@ -146,7 +146,7 @@ class Writer:
         taken = frozenset(self._shards)
         self._names = filter(lambda name: name not in taken, self._names)
         kept = replace(held, shards=tuple(self._shards.values()), root=self._out)
-        self._old = {key for shard, table in tables(kept) for key in table.keys(0, shard.num_samples)}
+        self._old = set(keys_of(kept))
         if found.published is not None and len(self._shards) == len(held.shards):
             self.manifest = held
 

@@ -18,11 +18,11 @@ from dlio.dataset.manifest import Manifest
 from dlio.dataset.reader import checked_files
 from dlio.dataset.schema import Array
 from dlio.errors import SourceError, UsageError
+from dlio.pack.inspect.tables import keys_of, tables
 from dlio.pack.listing.lists import read_lines
 from dlio.pack.prefetch import side_by_side
 from dlio.pack.sets.choose import KEY, Condition, Rows, check_fractions, grouped, stratified
 from dlio.pack.sets.linked import Planned, based_shards, common, joined, planned, publish_sets
-from dlio.pack.sources.packed import tables
 from dlio.urls import is_url, shown
 
 GROUP = r".*/"
@@ -62,7 +62,7 @@ def select(
     if classes:
         taken &= _of_classes(found, classes)
     for condition in conditions:
-        taken &= condition.holds(_keys(found) if condition.name == KEY else _numbers(found, condition.name))
+        taken &= condition.holds(list(keys_of(found)) if condition.name == KEY else _numbers(found, condition.name))
     if keys is not None:
         taken &= _of_keys(found, keys)
     named = None if keys is None else str(keys) if isinstance(keys, str | Path) else "given"
@@ -187,12 +187,8 @@ def _groups(found: Manifest, pattern: str) -> npt.NDArray[np.int64]:
     except re.error as error:
         raise UsageError(f"the group {pattern!r} is not a regular expression: {error}") from None
     numbers: dict[str, int] = {}
-    groups = (at[0] if (at := match(key)) else "" for key in _keys(found))
+    groups = (at[0] if (at := match(key)) else "" for key in keys_of(found))
     return np.fromiter((numbers.setdefault(name, len(numbers)) for name in groups), np.int64, found.num_samples)
-
-
-def _keys(found: Manifest) -> list[str]:
-    return [key for shard, table in tables(found) for key in table.keys(0, shard.num_samples)]
 
 
 def _column(found: Manifest, name: str) -> Array:
@@ -226,7 +222,7 @@ def _of_classes(found: Manifest, classes: Sequence[str]) -> npt.NDArray[np.bool_
 def _of_keys(found: Manifest, keys: str | Path | Sequence[str]) -> npt.NDArray[np.bool_]:
     listed = read_lines(Path(keys)) if isinstance(keys, str | Path) else iter(keys)
     wanted = {line for line in listed if line}
-    own = _keys(found)
+    own = list(keys_of(found))
     if missing := wanted.difference(own):
         name = keys if isinstance(keys, str | Path) else "the list"
         raise SourceError(f"{name}: {len(missing):,} keys are not in {found.root}, such as {min(missing)!r}")

@@ -14,14 +14,13 @@ import numpy as np
 
 from dlio.dataset import sample_table
 from dlio.dataset.location import folder_of, names_url
-from dlio.dataset.manifest import NAME, Manifest, Shard
+from dlio.dataset.manifest import NAME, Manifest
 from dlio.dataset.pool import ShardPool
 from dlio.dataset.remote import load
-from dlio.dataset.sample_table import PartTable, SampleTable
 from dlio.dataset.schema import Sample
 from dlio.errors import CorruptRecordError, SourceError
 from dlio.pack import pace
-from dlio.pack.inspect.tables import open_tables
+from dlio.pack.inspect.tables import keys_of, tables
 from dlio.pack.listing.base import Listing, Numbers, take
 from dlio.pack.listing.keys import Keys
 from dlio.pack.prefetch import prefetching
@@ -58,7 +57,7 @@ class Packed:
         found = load(self.dataset)
         if not found.num_samples:
             raise SourceError(f"{self.path} has no samples: give a data set that has some")
-        keys = Keys.of(key for shard, table in tables(found) for key in table.keys(0, shard.num_samples))
+        keys = Keys.of(keys_of(found))
         keys.check_distinct(self.path)
         columns = {
             name: np.concatenate([table.field(name) for _, table in tables(found)])
@@ -109,16 +108,3 @@ def _image_fields(found: Manifest) -> tuple[str, ...]:
     if not any(shard.crop_ready for shard in found.shards):
         return ()
     return tuple(name for name in ("image", "frames") if name in found.schema and found.schema[name].dtype == "bytes")
-
-
-def tables(found: Manifest) -> Iterator[tuple[Shard, SampleTable | PartTable]]:
-    """Yields each shard and the table of its samples, which stays open until the next one.
-
-    Raises:
-        SourceError: a shard has no table.
-        CorruptRecordError, StorageError: a table is damaged, or cannot be read.
-    """
-    for shard, table in open_tables(found):
-        if table is None:
-            raise SourceError(f"{found.root}: the shard {shard.name} has no table of samples: pack the data set again")
-        yield shard, table

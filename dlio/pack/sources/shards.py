@@ -29,12 +29,12 @@ from dlio.formats.layouts.text_index import HIDDEN, index_paths
 from dlio.io.files import storage_errors
 from dlio.io.ground import temporary_base
 from dlio.pack import pace
+from dlio.pack.inspect.tables import keys_of, tables
 from dlio.pack.listing.base import Listing
 from dlio.pack.listing.image_files import file_state
 from dlio.pack.listing.image_tree import EXTENSIONS
 from dlio.pack.listing.keys import Keys
 from dlio.pack.prefetch import prefetching
-from dlio.pack.sources.packed import tables
 
 #: In the order in which they are recognised: the signatures of the first ones are the longest.
 FORMATS = ("array_record", "hdf5", "squashfs", "recordio", "tfrecord", "webdataset", "mds")
@@ -135,7 +135,7 @@ class Shards:
                 raise _of_source(error, {name: str(self._root)}) from error
 
     def _listing(self, found: Manifest) -> Listing:
-        keys = Keys.of(key for shard, table in tables(found) for key in table.keys(0, shard.num_samples))
+        keys = Keys.of(keys_of(found))
         if not len(keys):
             raise SourceError(f"{self.path} has no samples: give shards that have some")
         names = sample_table.columns(found.schema)
