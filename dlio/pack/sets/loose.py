@@ -6,7 +6,8 @@ The files are listed once, as for `pack`, and grouped as `pack` would. `dlio.for
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +18,7 @@ from dlio.dataset import manifest, sample_table
 from dlio.dataset.manifest import File, Manifest, Shard
 from dlio.dataset.sample_table import SampleTableBuilder, unread_table
 from dlio.errors import SourceError, UsageError
-from dlio.executors import map_bounded, num_workers, processes
+from dlio.executors import Pool, map_bounded, num_workers, processes
 from dlio.formats.layouts import file_list
 from dlio.formats.layouts.file_list import FileList, is_inside
 from dlio.formats.readonly import files as loose
@@ -26,10 +27,10 @@ from dlio.io.ground import check_ground, check_manifests
 from dlio.locking.claim import exclusively
 from dlio.pack import shard_progress
 from dlio.pack.index import CLAIMS
-from dlio.pack.listing.base import FileSource, Listing, Numbers, Source
+from dlio.pack.listing.base import FileSource, Listing, Numbers, Source, take
 from dlio.pack.listing.classes import check_indices, without_rows
 from dlio.pack.listing.image_files import exact_states
-from dlio.pack.plan import ShardPlan, plan_shards
+from dlio.pack.plan import plan_shards
 from dlio.pack.prefetch import side_by_side
 from dlio.pack.resume import INDEXED
 from dlio.pack.sets.index_folder import FORMAT, check_free, next_place, publish, remove_but
@@ -77,7 +78,11 @@ def index_files(
         with files.storage_errors("link", place / file_list.FOLDER):
             place.mkdir(exist_ok=True)
             (place / file_list.FOLDER).symlink_to(link_target(folder, place))
-        shards = _written(root, place, found, listing, times, plan, checksums=checksums, workers=workers, report=report)
+        rows = shard_progress.rows([each.name for each in plan])
+        parts = [(each.name, listing.take(each.indices), take(times, each.indices)) for each in plan]
+        groups = [_Group(root, place, name, found, some, own, rows.get(name)) for name, some, own in parts]
+        with processes.open(min(num_workers(workers), len(groups)), None) if checksums else nullcontext() as pool:
+            shards = _written(groups, pool, report)
         files.sync_folder(place)
         origin = {"source": INDEXED, "path": str(found.path), "num_shards": len(shards), "kind": found.name}
         origin |= {"plan": files.digest_bytes(repr([shard.files for shard in shards]).encode())}
@@ -171,53 +176,19 @@ def _fields(listing: Listing) -> Mapping[str, np.ndarray]:
     }
 
 
-def _written(
-    root: Path,
-    place: Path,
-    source: Source,
-    listing: Listing,
-    times: Numbers,
-    plan: Iterable[ShardPlan],
-    *,
-    checksums: bool,
-    workers: int | None,
-    report: Callable[[Shard], None],
-) -> list[Shard]:
-    """Writes the lists and tables of all groups, and returns the shards."""
-    planned = list(plan)
-    rows = shard_progress.rows([each.name for each in planned])
-    groups = [
-        _Group(
-            root,
-            place,
-            each.name,
-            source,
-            listing.take(each.indices),
-            times[each.indices.start : each.indices.stop],
-            rows.get(each.name),
-        )
-        for each in planned
-        if isinstance(each.indices, range)
-    ]
+def _written(groups: Sequence[_Group], pool: Pool | None, report: Callable[[Shard], None]) -> list[Shard]:
+    """Writes the lists and tables of all groups, and returns the shards; workers read the files, if there are some."""
     shards = []
-    if not checksums:
-        for shard in side_by_side(_unread, groups):
-            shards.append(shard)
-            report(shard)
-        return shards
-    with processes.open(min(num_workers(workers), len(groups)), None) as pool:
-        for shard in map_bounded(pool, _read, groups):
-            shards.append(shard)
-            shard_progress.finished(shard.name)
-            report(shard)
+    for shard in side_by_side(_unread, groups) if pool is None else map_bounded(pool, _read, groups):
+        shards.append(shard)
+        shard_progress.finished(shard.name)
+        report(shard)
     return sorted(shards, key=lambda shard: shard.name)
 
 
 def _unread(group: _Group) -> Shard:
-    listing = group.listing
-    return group.publish(
-        listing.num_bytes, "", unread_table(listing.schema, listing.keys.pieces(), listing.num_bytes, _fields(listing))
-    )
+    listing, sizes = group.listing, group.listing.num_bytes
+    return group.publish(sizes, "", unread_table(listing.schema, listing.keys.pieces(), sizes, _fields(listing)))
 
 
 def _read(group: _Group) -> Shard:
