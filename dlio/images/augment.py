@@ -9,7 +9,7 @@ import numpy as np
 
 from dlio.errors import UsageError
 from dlio.images.checks import is_pixels
-from dlio.images.operations import NOTHING, Images, Step, Steps, carry_out, check_moves, joined, step_of
+from dlio.images.operations import NOTHING, MovingEffect, Step, Steps, check_moves, joined, step_of
 from dlio.images.padded import Fill
 from dlio.random_keys import Keys, uniform
 
@@ -63,7 +63,7 @@ _IMAGENET = (
 
 
 @dataclass(frozen=True, slots=True)
-class TrivialAugmentWide:
+class TrivialAugmentWide(MovingEffect):
     """One operation for each image, of any magnitude: torchvision's transform of this name.
 
     It draws one of 14 operations evenly, one of the magnitudes evenly, and a sign.
@@ -98,13 +98,9 @@ class TrivialAugmentWide:
         magnitude = magnitudes(name, self.num_magnitude_bins, _WIDE.get(name, 0.0))[number]
         return step_of(name, _signed(name, magnitude, negative), size, self.interpolation, self.fill)
 
-    def change(self, images: Images, keys: Keys) -> None:
-        """Changes images in place."""
-        carry_out(images, self.steps(images.shape[1:3], keys))
-
 
 @dataclass(frozen=True, slots=True)
-class RandAugment:
+class RandAugment(MovingEffect):
     """Some operations for each image, one after the other, of one magnitude: torchvision's transform of this name.
 
     It draws each of 14 operations evenly, and a sign.
@@ -148,13 +144,9 @@ class RandAugment:
         magnitude = magnitudes(name, self.num_magnitude_bins, _usual(name, size))[self.magnitude]
         return step_of(name, _signed(name, magnitude, negative), size, self.interpolation, self.fill)
 
-    def change(self, images: Images, keys: Keys) -> None:
-        """Changes images in place."""
-        carry_out(images, self.steps(images.shape[1:3], keys))
-
 
 @dataclass(frozen=True, slots=True)
-class AutoAugment:
+class AutoAugment(MovingEffect):
     """One of 25 pairs of operations for each image: torchvision's transform of this name, with ImageNet's policy.
 
     It draws a pair evenly; each of its operations is carried out by its share, with a sign.
@@ -190,10 +182,6 @@ class AutoAugment:
     def _step(self, name: str, number: int, negative: bool, size: tuple[int, int]) -> Step:
         magnitude = magnitudes(name, _AUTO_BINS, _usual(name, size))[number]
         return step_of(name, _signed(name, magnitude, negative), size, self.interpolation, self.fill)
-
-    def change(self, images: Images, keys: Keys) -> None:
-        """Changes images in place."""
-        carry_out(images, self.steps(images.shape[1:3], keys))
 
 
 def _usual(name: str, size: tuple[int, int]) -> float:

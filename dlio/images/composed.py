@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio.errors import UsageError
-from dlio.images.effects import Effect, Images
+from dlio.images.effects import Effect
 from dlio.images.mixing import Mix, mix_batch
-from dlio.images.operations import MovingEffect
+from dlio.images.operations import Images, MovingEffect
 from dlio.images.windows import Affine, Around, Transform
 from dlio.random_keys import Keys, derive_each
 

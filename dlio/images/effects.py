@@ -6,19 +6,15 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
-from dlio import native
 from dlio.errors import UsageError
 from dlio.images.checks import is_number, is_range
+from dlio.images.operations import SATURATION, Images, carry_out, toned
 from dlio.images.padded import Fill, check_fill
 from dlio.images.windows import NUM_TRIES, shapes_tried
 from dlio.random_keys import Keys, uniform
 
-Images = npt.NDArray[np.uint8]
 Amount = float | tuple[float, float]
-
-_SATURATION = 2  # the core's number of the step; 0 is brightness, 1 contrast
 
 
 @runtime_checkable
@@ -58,8 +54,9 @@ class ColorJitter:
         """Changes images in place."""
         low, high = np.array([_bounds(name, getattr(self, name)) for name in self.__slots__]).T
         numbers = uniform(keys, 6)
-        order = np.argsort(numbers[:, 3:], axis=1)
-        _adjust(images, order, np.take_along_axis(low + (high - low) * numbers[:, :3], order, axis=1))
+        order = np.argsort(numbers[:, 3:], axis=1)  # 0, 1, 2 as the core's operations
+        factors = np.take_along_axis(low + (high - low) * numbers[:, :3], order, axis=1)
+        carry_out(images, toned(order, factors))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +78,7 @@ class Grayscale:
     def change(self, images: Images, keys: Keys) -> None:
         """Changes images in place."""
         stays = uniform(keys, 1) >= self.p
-        _adjust(images, np.full(stays.shape, _SATURATION), stays)
+        carry_out(images, toned(np.full(stays.shape, SATURATION), stays))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,18 +139,3 @@ def check_share(share: object) -> None:
     """Raises UsageError if this is not a share of images."""
     if not is_number(share) or not 0 <= share <= 1:
         raise UsageError(f"p={share!r}: expected a number from 0 to 1")
-
-
-def _adjust(images: Images, steps: npt.NDArray[np.int64], factors: npt.NDArray[np.float64 | np.bool_]) -> None:
-    """Changes images by the core or, without it, by Pillow, to the same bytes; steps and factors of shape (n, k)."""
-    if native.available:
-        native.adjust_colors(images, steps.astype(np.uint8), factors.astype(np.float32))
-        return
-    from PIL import Image, ImageEnhance
-
-    enhancers = (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color)
-    for pixels, image_steps, image_factors in zip(images, steps, factors, strict=True):
-        image = Image.fromarray(np.ascontiguousarray(pixels))
-        for step, factor in zip(image_steps, image_factors, strict=True):
-            image = enhancers[step](image).enhance(float(factor))
-        pixels[...] = np.asarray(image)

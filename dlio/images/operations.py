@@ -32,11 +32,13 @@ Images = npt.NDArray[np.uint8]
 #: An operation of the core, and its numbers.
 Step = tuple[int, tuple[float, ...]]
 
-_TONES = {"Brightness": 0, "Contrast": 1, "Color": 2, "Sharpness": 3}  # the core's numbers of the operations
+SATURATION = 2  # the core's number of the operation; 0 is brightness, 1 contrast
+_TONES = {"Brightness": 0, "Contrast": 1, "Color": SATURATION, "Sharpness": 3}
 _POSTERIZE, _SOLARIZE, _AUTOCONTRAST, _EQUALIZE = 4, 5, 6, 7
 _MOVES = {"nearest": 8, "bilinear": 9}
 _NONE = 10
 _NUM_NUMBERS = 9
+_MOST_FACTOR = 1e6  # of a tone: beyond it no byte changes any more
 _WITHOUT_MAGNITUDE = {"Identity": _NONE, "AutoContrast": _AUTOCONTRAST, "Equalize": _EQUALIZE}
 
 NOTHING: Step = (_NONE, (0.0,) * _NUM_NUMBERS)
@@ -64,6 +66,8 @@ class Steps:
 class MovingEffect(Protocol):
     """An `Effect` that moves pixels also says where to, so that boxes and masks move with them."""
 
+    __slots__ = ()
+
     def steps(self, size: tuple[int, int], keys: Keys) -> Steps:
         """Returns what `change` does to n images of a height and width; raises UsageError where it cannot.
 
@@ -72,6 +76,10 @@ class MovingEffect(Protocol):
             keys: those that `change` gets.
         """
 
+    def change(self, images: Images, keys: Keys) -> None:
+        """Changes images in place."""
+        carry_out(images, self.steps(images.shape[1:3], keys))
+
 
 def joined(rows: Iterable[Sequence[Step]], count: int) -> Steps:
     """Returns the steps of n images, `count` for each."""
@@ -79,6 +87,13 @@ def joined(rows: Iterable[Sequence[Step]], count: int) -> Steps:
     operations = np.array([operation for operation, _ in steps], np.uint8)
     numbers = np.array([numbers for _, numbers in steps], np.float64)
     return Steps(operations.reshape(-1, count), numbers.reshape(-1, count, _NUM_NUMBERS))
+
+
+def toned(operations: npt.NDArray[np.int64], factors: npt.NDArray[np.float64 | np.bool_]) -> Steps:
+    """Returns the steps of n images that change brightness, contrast or saturation; both of shape (n, k)."""
+    numbers = np.zeros((*factors.shape, _NUM_NUMBERS))
+    numbers[:, :, 0] = np.minimum(factors, _MOST_FACTOR)
+    return Steps(operations.astype(np.uint8), numbers)
 
 
 @lru_cache(4096)

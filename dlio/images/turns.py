@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from dlio.errors import UsageError
 from dlio.images.effects import check_share
-from dlio.images.operations import NOTHING, Images, Steps, carry_out, joined, move, quarter
+from dlio.images.operations import NOTHING, MovingEffect, Steps, joined, move, quarter
 from dlio.random_keys import Keys, uniform
 
 
 @dataclass(frozen=True, slots=True)
-class RandomVerticalFlip:
+class RandomVerticalFlip(MovingEffect):
     """Top and bottom exchanged in some images: torchvision's transform of this name.
 
     Attributes:
@@ -31,13 +31,9 @@ class RandomVerticalFlip:
         flip = move((1.0, 0.0, 0.0, 0.0, -1.0, float(size[0])))
         return joined(([flip if number < self.p else NOTHING] for (number,) in uniform(keys, 1).tolist()), 1)
 
-    def change(self, images: Images, keys: Keys) -> None:
-        """Changes images in place."""
-        carry_out(images, self.steps(images.shape[1:3], keys))
-
 
 @dataclass(frozen=True, slots=True)
-class RandomQuarterTurns:
+class RandomQuarterTurns(MovingEffect):
     """Images turned by 0, 90, 180 or 270 degrees, evenly; square results only."""
 
     def steps(self, size: tuple[int, int], keys: Keys) -> Steps:
@@ -48,7 +44,3 @@ class RandomQuarterTurns:
             raise UsageError(f"RandomQuarterTurns: {found}, expected square ones, such as {min(size)} x {min(size)}")
         turns = [NOTHING, *(move(quarter(number, height, width)) for number in (1, 2, 3))]
         return joined(([turns[int(4 * number)]] for (number,) in uniform(keys, 1).tolist()), 1)
-
-    def change(self, images: Images, keys: Keys) -> None:
-        """Changes images in place."""
-        carry_out(images, self.steps(images.shape[1:3], keys))

@@ -1,8 +1,7 @@
 """The compiled core: checksums, reads, orders, resizes, colours, and, where it has the libraries, JPEGs and PNGs.
 
     resize_batch(images, boxes, flips, out)      crops, resized into the images of one array; a status for each
-    adjust_colors(images, steps, factors)        brightness, contrast and saturation, in place
-    augment(images, steps, numbers)              the operations of AutoAugment and its kin, in place
+    augment(images, steps, numbers)              colours, and the operations of AutoAugment and its kin, in place
     mix_images(images, shares, boxes)            each image mixed with the one before it, in place
     read_files(folder, names, bounds, room, capacity)
                                                  the contents of many small files
@@ -61,7 +60,6 @@ from dlio.errors import DISTRIBUTION, MissingPackageError
 if TYPE_CHECKING:
     from dlio.native._core import (
         LEFT_TO_PILLOW,
-        adjust_colors,
         augment,
         crc32c,
         extend_crcs,
@@ -93,7 +91,6 @@ if TYPE_CHECKING:
 __all__ = [
     "LEFT_TO_PILLOW",
     "Probe",
-    "adjust_colors",
     "augment",
     "available",
     "crc32c",

@@ -29,18 +29,6 @@ def resize_batch(
         TypeError, BufferError, ValueError: as decode_batch; ValueError also for an image of another shape or dtype.
     """
 
-def adjust_colors(images: NDArray[np.uint8], steps: NDArray[np.uint8], factors: NDArray[np.float32]) -> None:
-    """Changes images in place, as Pillow's ImageEnhance does, byte for byte.
-
-    Args:
-        images: uint8 (n, H, W, 3), contiguous, or a view of this shape of a contiguous array (n, 3, H, W).
-        steps: uint8 (n, k): what to do to each image, one after the other: 0 brightness, 1 contrast, 2 saturation.
-        factors: float32 (n, k): at 0 black, the mean grey or grey; at 1 as it was; beyond 1 more of it.
-
-    Raises:
-        TypeError, ValueError: as decode_batch.
-    """
-
 def augment(images: NDArray[np.uint8], steps: NDArray[np.uint8], numbers: NDArray[np.float64]) -> None:
     """Changes images in place, one operation after the other, byte for byte as Pillow does.
 
@@ -53,7 +41,7 @@ def augment(images: NDArray[np.uint8], steps: NDArray[np.uint8], numbers: NDArra
         10                                                      none: nothing is done
 
     Args:
-        images: as for adjust_colors.
+        images: uint8 (n, H, W, 3), contiguous, or a view of this shape of a contiguous array (n, 3, H, W).
         steps: uint8 (n, k), the operations of each image.
         numbers: float64 (n, k, 9), what each needs, from the first number on; finite, none beyond 1e9.
 
@@ -67,7 +55,7 @@ def mix_images(images: NDArray[np.uint8], shares: NDArray[np.float64], boxes: ND
     """Mixes each image in place with the one before it, as that was; the first one with the last.
 
     Args:
-        images: as for adjust_colors.
+        images: as for augment.
         shares: float64 (n,): what counts of an image itself, 0 to 1, in steps of 1/65536; the rest is the other one's.
         boxes: int32 (n, 4) of top, left, bottom, right: the part that is the other one's, and all else the image's own.
             Where a box is empty, `shares` counts.

@@ -1,6 +1,5 @@
 #include "python/arrays.hpp"
 
-#include <algorithm>
 #include <cstring>
 #include <iterator>
 #include <limits>
@@ -39,16 +38,6 @@ bool is_plain_memory(const Array& array) {
     stride *= static_cast<std::int64_t>(array.shape(i));
   }
   return array.device_type() == nb::device::cpu::value;
-}
-
-// Whether images (n, H, W, 3) lie in memory as (n, 3, H, W) without gaps.
-bool is_planar(const nb::ndarray<>& images) {
-  std::int64_t stride = 1;
-  for (const std::size_t i : {2, 1, 3, 0}) {
-    if (images.size() > 0 && images.shape(i) != 1 && images.stride(i) != stride) return false;
-    stride *= static_cast<std::int64_t>(images.shape(i));
-  }
-  return images.device_type() == nb::device::cpu::value;
 }
 
 template <class Array>
@@ -174,29 +163,6 @@ BatchArrays check_batch(std::size_t num_images, const nb::ndarray<nb::ro>& boxes
           static_cast<const std::uint8_t*>(flips.data()),
           first,
           static_cast<Filter>(filter)};
-}
-
-ColorArrays check_colors(const nb::ndarray<>& images, const nb::ndarray<nb::ro>& steps,
-                         const nb::ndarray<nb::ro>& factors) {
-  check_dtype("images", images, nb::dtype<std::uint8_t>(), "uint8");
-  check_dtype("steps", steps, nb::dtype<std::uint8_t>(), "uint8");
-  check_dtype("factors", factors, nb::dtype<float>(), "float32");
-  const bool has_channels = images.ndim() == 4 && images.shape(3) == 3;
-  if (!has_channels || !(is_plain_memory(images) || is_planar(images))) {
-    wrong_shape("images", "(n, H, W, 3), or a view of one of (n, 3, H, W)", images);
-  }
-  const std::size_t num_images = images.shape(0), num_pixels = images.shape(1) * images.shape(2);
-  for (const auto* array : {&steps, &factors}) {
-    const bool fits = array->ndim() == 2 && array->shape(0) == num_images && array->shape(1) == steps.shape(1);
-    if (!fits || !is_plain_memory(*array)) wrong_shape("steps, factors", "(n, k)", *array);
-  }
-  const auto* const first_step = static_cast<const std::uint8_t*>(steps.data());
-  const auto is_unknown = [](std::uint8_t step) { return step > static_cast<std::uint8_t>(ColorStep::saturation); };
-  if (std::any_of(first_step, first_step + steps.size(), is_unknown)) throw nb::value_error("steps: expected 0 to 2");
-  const bool is_plain = is_plain_memory(images);
-  const ColorPixels first{static_cast<std::uint8_t*>(images.data()), num_pixels, is_plain ? std::size_t{3} : 1,
-                          is_plain ? 1 : num_pixels};
-  return {first, num_images, steps.shape(1), first_step, static_cast<const float*>(factors.data())};
 }
 
 nb::object to_array(Image image) {

@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "colors.hpp"
 #include "image.hpp"
 #include "resize/pixels.hpp"
 
@@ -63,19 +62,6 @@ using OptionalArray = std::optional<nb::ndarray<nb::ro>>;
 // Raises TypeError for a wrong dtype, ValueError for a wrong shape, strides or device, each naming the argument.
 BatchArrays check_batch(std::size_t num_images, const nb::ndarray<nb::ro>& boxes, const nb::ndarray<nb::ro>& flips,
                         const nb::ndarray<>& out, const OptionalArray& parts, const OptionalArray& places, int filter);
-
-// Images to change in place, and for each its steps and their factors.
-struct ColorArrays {
-  ColorPixels first;  // image 0; the others follow without gaps
-  std::size_t num_images;
-  std::size_t num_steps;
-  const std::uint8_t* steps;
-  const float* factors;
-};
-
-// Raises as check_batch, and ValueError for a step that is none.
-ColorArrays check_colors(const nb::ndarray<>& images, const nb::ndarray<nb::ro>& steps,
-                         const nb::ndarray<nb::ro>& factors);
 
 // Returns a new array of zeros, and sets `data` to them.
 template <class Number>

@@ -42,16 +42,6 @@ nb::object resize_array(const Images& images, const nb::ndarray<nb::ro>& boxes, 
   });
 }
 
-void adjust_colors(const nb::ndarray<>& images, const nb::ndarray<nb::ro>& steps, const nb::ndarray<nb::ro>& factors) {
-  const ColorArrays colors = check_colors(images, steps, factors);
-  nb::gil_scoped_release unlocked;
-  ColorPixels pixels = colors.first;
-  for (std::size_t i = 0; i < colors.num_images * colors.num_steps; ++i) {
-    pixels.data = colors.first.data + i / colors.num_steps * 3 * pixels.count;
-    adjust(pixels, static_cast<ColorStep>(colors.steps[i]), colors.factors[i]);
-  }
-}
-
 template <class Number>
 using Tables = nb::ndarray<const Number, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 template <class Number>
@@ -104,8 +94,6 @@ NB_MODULE(_core, module) {
   module.def("resize_batch", dlio::resize_list, "images"_a, "boxes"_a.noconvert(), "flips"_a.noconvert(),
              "out"_a.noconvert(), "parts"_a.noconvert() = nb::none(), "places"_a.noconvert() = nb::none(),
              "interpolation"_a = 0);
-  module.def("adjust_colors", dlio::adjust_colors, "images"_a.noconvert(), "steps"_a.noconvert(),
-             "factors"_a.noconvert());
   module.def("normalize", dlio::normalize_images<std::uint16_t>, "images"_a.noconvert(), "tables"_a.noconvert(),
              "out"_a.noconvert(), "channel"_a, "out_channel"_a);
   module.def("normalize", dlio::normalize_images<std::uint32_t>, "images"_a.noconvert(), "tables"_a.noconvert(),
