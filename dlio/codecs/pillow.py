@@ -1,4 +1,4 @@
-"""Opens images by Pillow, in common formats only; no other module does.
+"""Opens images by Pillow, in common formats only, and encodes them; no other module does.
 
 By default Pillow tries all of its plugins: one starts Ghostscript on PostScript, and the plugins of rare formats raise
 any exception on damage.
@@ -9,7 +9,9 @@ from __future__ import annotations
 import io
 import struct
 import zlib
+from typing import Any
 
+from numpy.typing import NDArray
 from PIL import Image
 
 from dlio.codecs.decode_ready import restored
@@ -44,6 +46,13 @@ def open_image(data: bytes | memoryview) -> Image.Image:
         one of ERRORS: it is of another format, is damaged, or has more than `dlio.dataset.schema.MAX_PIXELS` pixels.
     """
     return Image.open(io.BytesIO(restored(data)), formats=FORMATS)
+
+
+def encoded(image: Image.Image | NDArray[Any], kind: str = "PNG", **options: Any) -> bytes:
+    """Returns the file of an image, or of an array's pixels, with Pillow's options of this kind of file."""
+    out = io.BytesIO()
+    (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(out, kind, **options)
+    return out.getvalue()
 
 
 def reason(error: BaseException) -> str:

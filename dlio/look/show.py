@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import cast
 
@@ -13,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from dlio.codecs import decoders
+from dlio.codecs import decoders, pillow
 from dlio.codecs.decode_ready import restored
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.remote import load
@@ -135,6 +134,5 @@ def write(shown: Shown, folder: Path) -> Path | None:
     if isinstance(shown.picture, bytes):
         files.publish_bytes(path, shown.picture)
     elif (image := shown.image) is not None:
-        image.save(encoded_png := BytesIO(), "png")
-        files.publish_bytes(path, encoded_png.getvalue())
+        files.publish_bytes(path, pillow.encoded(image))
     return path

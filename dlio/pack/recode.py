@@ -6,7 +6,6 @@ again keeps its EXIF orientation, so that it trains as the original.
 
 from __future__ import annotations
 
-import io
 import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -189,12 +188,12 @@ class Recode:
             raise SourceError(f"it cannot be decoded or encoded: {pillow.reason(error)}") from None
 
     def _encode_by_pillow(self, image: Pillow.Image, encoding: str, tag: int) -> bytes:
-        out = io.BytesIO()
+        from dlio.codecs import pillow
+
         options: dict[str, Any] = {"quality": self.quality} if encoding in ("JPEG", "WEBP") else {}
         options |= {"exif": exif_of(tag)} if tag != AS_STORED else {}
-        image = self._for_encoding(image, encoding)
-        image.save(out, encoding if encoding in _SAME_AGAIN else "PNG", **options)
-        return out.getvalue()
+        kind = encoding if encoding in _SAME_AGAIN else "PNG"
+        return pillow.encoded(self._for_encoding(image, encoding), kind, **options)
 
     def _pixels_by_core(self, data: bytes, info: ImageInfo) -> NDArray[np.uint8] | None:
         """Returns the decoded image in its final size, uint8 (H, W, 3); None if the core leaves it to Pillow."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-
 from dlio.codecs.orientation import AS_STORED, orientation_of, turn_boxes, turn_image
 from dlio.dataset.schema import Fields, Schema
 from dlio.errors import SourceError, UsageError
@@ -58,8 +56,6 @@ def _turned_mask(mask: bytes, turned: int, size: tuple[int, int]) -> bytes:
         with pillow.open_image(mask) as image:
             if image.size != size:
                 return mask
-            out = io.BytesIO()
-            turn_image(image, turned).save(out, "PNG")
-            return out.getvalue()
+            return pillow.encoded(turn_image(image, turned))
     except pillow.ERRORS as error:
         raise SourceError(f"its mask cannot be decoded: {pillow.reason(error)}") from None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import io
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
 
 from PIL import Image
 
+from dlio.codecs.pillow import encoded
 from dlio.look.page.html import text
 
 _SIDE = 96  # pixels
@@ -26,7 +26,8 @@ def inline(
     """
     images = {number: image for number in dict.fromkeys(numbers) if (image := _small(open_image(number)))}
     for quality in _QUALITIES:
-        urls = {number: _url(image, quality) for number, image in images.items()}
+        jpegs = {number: encoded(image, "JPEG", quality=quality, optimize=True) for number, image in images.items()}
+        urls = {each: f"data:image/jpeg;base64,{b64encode(jpeg).decode()}" for each, jpeg in jpegs.items()}
         if sum(map(len, urls.values())) <= most_bytes:
             return urls
     kept: dict[int, str] = {}
@@ -41,12 +42,6 @@ def _small(image: Image.Image | None) -> Image.Image | None:
     if image is not None:
         image.thumbnail((_SIDE, _SIDE))
     return image
-
-
-def _url(image: Image.Image, quality: int) -> str:
-    out = io.BytesIO()
-    image.save(out, "JPEG", quality=quality, optimize=True)
-    return f"data:image/jpeg;base64,{base64.b64encode(out.getvalue()).decode()}"
 
 
 def image_tag(url: str | None, title: str) -> str:

@@ -11,7 +11,6 @@ pixels more or less at its edge.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable
 from typing import Any
 
@@ -36,16 +35,14 @@ def class_mask(objects: Iterable[tuple[int, bool, Any]], height: int, width: int
     Raises:
         ValueError, KeyError, TypeError, OverflowError: a segmentation is malformed, or of an image of another size.
     """
-    from PIL import Image  # which files that are packed unchanged do not need
+    from dlio.codecs import pillow  # which files that are packed unchanged do not need
 
     mask = np.zeros((height, width), np.uint8)
     for label, is_crowd, segmentation in objects:
         value = _IGNORED if is_crowd else label + 1
         inside = (_polygons if isinstance(segmentation, list) else _runs)(segmentation, height, width)
         mask[inside] = np.where(np.isin(mask[inside], (0, value)), value, _IGNORED)
-    out = io.BytesIO()
-    Image.fromarray(mask).save(out, "PNG")
-    return out.getvalue()
+    return pillow.encoded(mask)
 
 
 def _polygons(polygons: list[Any], height: int, width: int) -> npt.NDArray[np.bool_]:

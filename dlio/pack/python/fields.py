@@ -9,7 +9,6 @@ a mapping {"a": ...} as field NAME   fields NAME_a ...   in `encode`            
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dlio import native
-from dlio.dataset.schema import Array, Field, Sample, Schema
+from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import SchemaError, UsageError
 from dlio.pack.listing.keys import key_problem
 from dlio.pack.recode import KEEP
@@ -123,16 +122,10 @@ def encoded(value: object, encoding: str, quality: int) -> bytes:
         raise SchemaError(f"its pixels are of mode {mode}: convert it to RGB")
     if encoding == "jpeg" and channels == 3 and native.available:
         return native.encode(np.ascontiguousarray(pixels), quality)
-    return _by_pillow(pixels, encoding, quality)
+    from dlio.codecs import pillow
 
-
-def _by_pillow(pixels: Array, encoding: str, quality: int) -> bytes:
-    from PIL import Image
-
-    out = io.BytesIO()
     options = {"quality": quality} if encoding == "jpeg" else {}
-    Image.fromarray(np.ascontiguousarray(pixels)).save(out, encoding.upper(), **options)
-    return out.getvalue()
+    return pillow.encoded(np.ascontiguousarray(pixels), encoding.upper(), **options)
 
 
 def kinds(sample: Sample) -> dict[str, Field]:

@@ -6,7 +6,6 @@ pixels, and `labels`. A pickle is a program, so only the parts of numpy arrays a
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -95,6 +94,8 @@ class Cifar10:
     @contextmanager
     def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
         """Gives a function that reads one image with its class index, from its offset in the batch file."""
+        from dlio.codecs import pillow
+
         names = TRAIN if self.split == "train" else TEST
         needed = set(listing.columns["batch"].tolist())
         batches = {number: RandomAccessFile(self.path / names[number]) for number in needed}
@@ -106,7 +107,7 @@ class Cifar10:
         def read(index: int) -> Sample:
             row = np.frombuffer(planes_of(index), dtype="uint8")
             pixels = np.ascontiguousarray(row.reshape(3, SIDE, SIDE).transpose(1, 2, 0))
-            image = _png(pixels) if self.form == "png" else pixels
+            image = pillow.encoded(pixels) if self.form == "png" else pixels
             return Sample(listing.keys[index], {"image": image, "label": int(listing.columns["label"][index])})
 
         try:
@@ -115,14 +116,6 @@ class Cifar10:
         finally:
             for batch in batches.values():
                 batch.close()
-
-
-def _png(pixels: NDArray[np.uint8]) -> bytes:
-    from PIL import Image
-
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, "PNG")
-    return out.getvalue()
 
 
 @dataclass(frozen=True, slots=True)
