@@ -47,21 +47,21 @@ class Mount:
             ManifestError, StorageError: it cannot be read.
         """
         manifest = load(dataset)
+        convert = f"dlio convert {shlex.quote(str(dataset))} OUT --format squashfs"
+        convert += " --jpeg" if manifest.decode_ready.records else ""
         if manifest.format != "squashfs":
-            advice = f"dlio convert {shlex.quote(str(dataset))} OUT --format squashfs"
-            advice += " --jpeg" if manifest.decode_ready.records else ""
-            raise UsageError(f"{dataset} is of the format {manifest.format}, which no program can mount: {advice}")
-        if manifest.decode_ready.records:
-            advice = f"dlio convert {shlex.quote(str(dataset))} OUT --format squashfs --jpeg"
-            raise UsageError(f"{dataset} has decode-ready records, which only dlio can read: {advice}")
-        if any(shard.part is not None for shard in manifest.shards):
-            advice = f"dlio convert {shlex.quote(str(dataset))} OUT --format squashfs"
-            raise UsageError(f"{dataset} has parts of shards only, which cannot be mounted without the rest: {advice}")
-        if len(manifest.shards) > _MAX_LAYERS:
-            advice = f"dlio convert {shlex.quote(str(dataset))} OUT --format squashfs --num-shards 100"
-            raise UsageError(
-                f"{dataset} has {len(manifest.shards)} images, at most {_MAX_LAYERS} can be one folder: {advice}"
-            )
+            problem = f"is of the format {manifest.format}, which no program can mount"
+        elif manifest.decode_ready.records:
+            problem = "has decode-ready records, which only dlio can read"
+        elif any(shard.part is not None for shard in manifest.shards):
+            problem = "has parts of shards only, which cannot be mounted without the rest"
+        elif len(manifest.shards) > _MAX_LAYERS:
+            problem = f"has {len(manifest.shards)} images, at most {_MAX_LAYERS} can be one folder"
+            convert += " --num-shards 100"
+        else:
+            problem = ""
+        if problem:
+            raise UsageError(f"{dataset} {problem}: {convert}")
         images = _images(staged(dataset)) or ([] if is_url(dataset) else _images(manifest))
         if not images:
             raise StorageError(f"{dataset} has no images on this node: dlio stage it first")

@@ -6,13 +6,10 @@ import json
 import logging
 from collections.abc import Callable
 from contextlib import closing
-from itertools import chain
-from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-import numpy as np
-import numpy.typing as npt
+import msgspec
 
 from dlio.dataset.location import STATS_NAME
 from dlio.dataset.manifest import Manifest
@@ -20,16 +17,29 @@ from dlio.errors import StorageError
 from dlio.io import files
 from dlio.loaders.dataset import PackedSamples
 from dlio.look.survey import Survey, survey
-from dlio.pack.inspect.summary import QUANTILES, summarise
+from dlio.pack.inspect.summary import percentiles, summarise
 
 log = logging.getLogger(__name__)
 
 MOST_SAMPLES = 20_000
 _VERSION = 2  # 1 had no digest
 _MOST_BYTES = 16 << 20
-_CHANNELS = ("mean", "std")
-_NAMED = ("heights", "widths", "class_weights")
-_COUNTS = ("samples_read", "images_decoded", "images_turned", "samples_damaged")
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+_Number = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class _Kept(msgspec.Struct, forbid_unknown_fields=True):
+    """What the file holds."""
+
+    mean: tuple[_Number, _Number, _Number] | None
+    std: tuple[_Number, _Number, _Number] | None
+    heights: dict[str, _Count]
+    widths: dict[str, _Count]
+    class_weights: dict[str, _Number]
+    samples_read: _Count
+    images_decoded: _Count
+    images_turned: _Count
+    samples_damaged: _Count
 
 
 def stats_of(manifest: Manifest, progress: Callable[[int, int], None]) -> dict[str, object]:
@@ -67,8 +77,8 @@ def _numbers(looked: Survey, counts: dict[str, int]) -> dict[str, object]:
     return {
         "mean": _rounded(looked.mean) if looked.num_decoded else None,
         "std": _rounded(looked.std) if looked.num_decoded else None,
-        "heights": _percentiles(sizes[:, 0]),
-        "widths": _percentiles(sizes[:, 1]),
+        "heights": percentiles(sizes[:, 0]),
+        "widths": percentiles(sizes[:, 1]),
         "class_weights": weights,
         "samples_read": len(looked.numbers),
         "images_decoded": looked.num_decoded,
@@ -81,39 +91,19 @@ def _rounded(values: list[float]) -> list[float]:
     return [round(value, 6) for value in values]
 
 
-def _percentiles(values: npt.NDArray[np.int64]) -> dict[str, int]:
-    if not len(values):
-        return {}
-    found = np.percentile(values, QUANTILES, method="nearest").tolist()
-    return {f"{share}%": int(value) for share, value in zip(QUANTILES, found, strict=True)}
-
-
 def _read(path: Path, content_id: str) -> dict[str, object] | None:
     """Returns the numbers in a file, None if it has none of this content: then they are computed again."""
     try:
-        found = json.loads(files.read_regular(path, _MOST_BYTES))
+        found = msgspec.json.decode(files.read_regular(path, _MOST_BYTES))
         if not isinstance(found, dict) or found.pop("digest", "") != _digest(found):
             return None
-    except (StorageError, ValueError, RecursionError):
+        if (found.pop("dlio", 0), found.pop("content_id", "")) != (_VERSION, content_id):
+            return None
+        kept = msgspec.convert(found, _Kept)
+    except (StorageError, msgspec.DecodeError, ValueError, RecursionError):
         return None
-    if (found.pop("dlio", 0), found.pop("content_id", "")) != (_VERSION, content_id):
-        return None
-    return found if _is_whole(found) else None
+    return found if kept.images_decoded == 0 or (kept.mean and kept.std) else None
 
 
 def _digest(kept: dict[str, object]) -> str:
     return files.digest_bytes(json.dumps(kept).encode())
-
-
-def _is_whole(found: dict[str, Any]) -> bool:
-    """Returns whether all numbers are present, and are numbers."""
-    if found.keys() != {*_CHANNELS, *_NAMED, *_COUNTS}:
-        return False
-    lists = [found[name] for name in _CHANNELS if found["images_decoded"] != 0 or found[name] is not None]
-    dicts = [found[name] for name in _NAMED]
-    if not all(isinstance(values, list) and len(values) == 3 for values in lists):
-        return False
-    if not all(isinstance(values, dict) for values in dicts):
-        return False
-    numbers = [*(found[name] for name in _COUNTS), *chain(*lists), *chain(*(values.values() for values in dicts))]
-    return all(type(number) in (int, float) and isfinite(number) and number >= 0 for number in numbers)

@@ -128,7 +128,9 @@ class Prefetcher(Generic[T]):
         if self._group:
             if number == self._group_next:
                 self._group_next += 1
-                return _of_group(self._group.popleft())
+                if isinstance(found := self._group.popleft(), Exception):
+                    raise found
+                return found
             self._group.clear()
         if not (self._begun or self._depth.reads):
             return self._read_now(lambda: self._read(number))
@@ -214,12 +216,6 @@ class Prefetcher(Generic[T]):
         self._threads.end(seconds)
 
 
-def _of_group(found: T | Exception) -> T:
-    if isinstance(found, Exception):
-        raise found
-    return found
-
-
 def _num_waits() -> int:
     """Returns how often this thread has waited for something, as for a disk, other than for the processor."""
     return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
@@ -273,23 +269,13 @@ def side_by_side(
     Raises:
         Exception: what `call` raised, at the item's turn.
     """
-    arguments, mean = list(items), _Mean()
-    with prefetching(lambda number: call(arguments[number]), mean.get, len(arguments), depth) as result:
+    arguments, total, count = list(items), 0, 0
+
+    def expected(_: int) -> int:
+        return total // max(1, count)
+
+    with prefetching(lambda number: call(arguments[number]), expected, len(arguments), depth) as result:
         for number in range(len(arguments)):
             found = result(number)
-            mean.add(weigh(found))
+            total, count = total + weigh(found), count + 1
             yield found
-
-
-class _Mean:
-    """The mean of the numbers so far, at first 0."""
-
-    def __init__(self) -> None:
-        self._total = self._count = 0
-
-    def add(self, number: int) -> None:
-        self._total += number
-        self._count += 1
-
-    def get(self, _: int) -> int:
-        return self._total // max(1, self._count)

@@ -13,7 +13,7 @@ from dlio.dataset import manifest, seal
 from dlio.dataset.location import STATS_NAME
 from dlio.dataset.manifest import Manifest, Shard
 from dlio.dataset.shard import files_of
-from dlio.errors import DigestError, ManifestError, StorageError, UsageError
+from dlio.errors import DigestError, ManifestError, UsageError
 from dlio.io import files
 from dlio.io.open_folder import OpenFolder
 from dlio.locking.owner import Owner
@@ -134,12 +134,8 @@ def _unpublished(out: Path) -> list[Path]:
 
 
 def _entries(folder: Path) -> list[str]:
-    try:
-        return sorted(path.name for path in folder.iterdir())
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise StorageError(error.errno, f"cannot list {folder}: {error.strerror}") from error
+    with files.storage_errors("list", folder):
+        return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
 
 def _is_whole(out: Path, shard: Shard, proved: bool) -> bool:

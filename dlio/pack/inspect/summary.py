@@ -77,8 +77,8 @@ def summarise(manifest: Manifest) -> DatasetSummary:
     if len(numbered) <= _MOST_NUMBERED and not manifest.class_names:
         names, counts = tuple(map(str, sorted(numbered))), np.array([numbered[number] for number in sorted(numbered)])
     return DatasetSummary(
-        _percentiles(np.concatenate(sizes) if sizes else np.empty(0, np.int64)),
-        _percentiles(np.array([shard.num_bytes for shard in manifest.shards])),
+        percentiles(np.concatenate(sizes) if sizes else np.empty(0, np.int64)),
+        percentiles(np.array([shard.num_bytes for shard in manifest.shards])),
         dict(zip(names, np.atleast_1d(counts).tolist(), strict=False)),
         sum((shard.crop_ready for shard in manifest.shards if shard.crop_ready is not None), CropReady()),
         manifest.decode_ready,
@@ -123,7 +123,8 @@ def _numbered(manifest: Manifest, table: SampleTable | PartTable) -> dict[int, i
     return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
 
 
-def _percentiles(sizes: NDArray[np.int64]) -> dict[str, int]:
+def percentiles(sizes: NDArray[np.int64]) -> dict[str, int]:
+    """Returns percentiles of sizes, by percentage; nothing of none."""
     if not len(sizes):
         return {}
     values = np.percentile(sizes, QUANTILES, method="nearest").astype("int64").tolist()
