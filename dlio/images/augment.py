@@ -199,10 +199,7 @@ def _signed(name: str, magnitude: float, negative: bool) -> float:
 def magnitudes(name: str, count: int, largest: float) -> tuple[float, ...]:
     """Returns the magnitudes of an operation: torchvision's, in the precision of its float32 tensors.
 
-    Args:
-        name: of the operation.
-        count: how many, at least 2.
-        largest: the last one; for Posterize, how many bits it takes away.
+    There are `count`, at least 2; the last is `largest`, for Posterize the number of bits it takes away.
     """
     if name == "Posterize":
         taken = np.round(np.arange(count, dtype=np.float32) / np.float32((count - 1) / largest))

@@ -81,38 +81,20 @@ def mix_of(transform: object) -> Mix | None:
 
 
 def mix_batches(transform: Transform, images: Images, labels: npt.NDArray[np.float32], keys: Keys) -> None:
-    """Mixes the samples of a batch in place, if the transform does so.
-
-    Args:
-        transform: any.
-        images: uint8 of shape (n, height, width, 3), in memory of either layout.
-        labels: float32 of shape (n, classes).
-        keys: the samples', as for `apply_effects`.
-    """
+    """Mixes the samples of a batch in place, if the transform does so; arguments as for `mix_batch` and an `Effect`."""
     if (mix := mix_of(transform)) is not None:
         place = len(getattr(transform, "effects", ())) + 1
         mix_batch(images, labels, mix.draw(transform.output_size, derive_each(place, keys)))
 
 
 def apply_effects(transform: Transform, images: Images, keys: Keys) -> None:
-    """Changes images in place by the transform's effects, if it has any; each draws by its own keys.
-
-    Args:
-        transform: any.
-        images: uint8 of shape (n, height, width, 3).
-        keys: the images', uint64 of shape (n,).
-    """
+    """Changes images in place by the transform's effects, if it has any; each draws by its own keys, made of `keys`."""
     for number, effect in enumerate(getattr(transform, "effects", ())):
         effect.change(images, derive_each(number + 1, keys))
 
 
 def moves_of(transform: Transform, keys: Keys) -> list[list[Affine]]:
-    """Returns, for each image, the maps by which the transform's effects move its pixels, in their order.
-
-    Args:
-        transform: any.
-        keys: the images', as for `apply_effects`.
-    """
+    """Returns, for each image, the maps by which the transform's effects move its pixels, in their order."""
     found: list[list[Affine]] = [[] for _ in keys]
     for number, effect in enumerate(getattr(transform, "effects", ())):
         if isinstance(effect, MovingEffect):

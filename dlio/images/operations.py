@@ -69,12 +69,7 @@ class MovingEffect(Protocol):
     __slots__ = ()
 
     def steps(self, size: tuple[int, int], keys: Keys) -> Steps:
-        """Returns what `change` does to n images of a height and width; raises UsageError where it cannot.
-
-        Args:
-            size: height and width of the images.
-            keys: those that `change` gets.
-        """
+        """Returns what `change` does to n images of (height, width) `size`; raises UsageError where it cannot."""
 
     def change(self, images: Images, keys: Keys) -> None:
         """Changes images in place."""
@@ -177,12 +172,7 @@ def check_moves(interpolation: str, fill: Fill) -> None:
 
 
 def carry_out(images: Images, steps: Steps) -> None:
-    """Changes images in place by the core or, without it, by Pillow, to the same bytes.
-
-    Args:
-        images: uint8 of shape (n, height, width, 3), in memory of either layout.
-        steps: of n images.
-    """
+    """Changes images in place by the core or, without it, by Pillow, to the same bytes; as `Effect.change`."""
     if native.available:
         native.augment(images, steps.operations, steps.numbers)
         return

@@ -74,7 +74,9 @@ def croissant(
         UsageError: the data set is at a URL, or `about` has no description, license, url or date.
         ManifestError, CorruptRecordError, StorageError: it cannot be read.
     """
-    found = _local(dataset)
+    found = dataset if isinstance(dataset, Manifest) else load(dataset)
+    if found.url:
+        raise UsageError(f"{found.root} is at a URL, and each file is read for its SHA-256: stage it, or give a folder")
     if missing := [name for name in ("description", "license", "url", "published") if not getattr(about, name)]:
         raise UsageError(f"Croissant needs facts that the data set does not contain: give --{', --'.join(missing)}")
     entries = {
@@ -123,13 +125,6 @@ def card(dataset: str | Path | Manifest, about: About) -> str:
         else "The lists have the size and the time of change of each file: `dlio verify` compares both."
     )
     return "\n\n".join(filter(None, parts)) + "\n"
-
-
-def _local(dataset: str | Path | Manifest) -> Manifest:
-    found = dataset if isinstance(dataset, Manifest) else load(dataset)
-    if found.url:
-        raise UsageError(f"{found.root} is at a URL, and each file is read for its SHA-256: stage it, or give a folder")
-    return found
 
 
 def _name(found: Manifest, about: About) -> str:
@@ -184,7 +179,7 @@ def _sha256(file: tuple[Path, Callable[[], Iterable[bytes | memoryview]]]) -> tu
 def _classes(found: Manifest) -> dict[str, Any]:
     """Returns the record set of the classes: the stored label, the name, and the number of samples of each."""
     counts = summarise(found).class_counts
-    field = partial(_field, "classes")
+    kinds = {"label": "sc:Integer", "name": "sc:Text", "samples": "sc:Integer"}
     offset = found.schema.label_offset
     rows = [
         {"classes/label": index + offset, "classes/name": name, "classes/samples": counts.get(name, 0)}
@@ -196,13 +191,12 @@ def _classes(found: Manifest) -> dict[str, Any]:
         "name": "classes",
         "dataType": "sc:Enumeration",
         "key": {"@id": "classes/label"},
-        "field": [field("label", "sc:Integer"), field("name", "sc:Text"), field("samples", "sc:Integer")],
+        "field": [
+            {"@type": "cr:Field", "@id": f"classes/{name}", "name": name, "dataType": kind}
+            for name, kind in kinds.items()
+        ],
         "data": rows,
     }
-
-
-def _field(record_set: str, name: str, kind: str) -> dict[str, Any]:
-    return {"@type": "cr:Field", "@id": f"{record_set}/{name}", "name": name, "dataType": kind}
 
 
 def _quoted(text: str) -> str:

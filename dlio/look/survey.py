@@ -73,12 +73,9 @@ class Survey:
 
 
 def survey(samples: PackedSamples, most: int, report: Callable[[int, int], None]) -> Survey:
-    """Returns what at most `most` samples are.
+    """Returns what at most `most` samples are; the data set is without a transform.
 
-    Args:
-        samples: the data set, without a transform.
-        most: samples to examine.
-        report: called with the samples and bytes examined since the last call.
+    Calls `report` with the samples and bytes examined since the last call.
 
     Raises:
         StorageError: the data set cannot be read.
@@ -88,7 +85,8 @@ def survey(samples: PackedSamples, most: int, report: Callable[[int, int], None]
     for start in range(0, len(numbers), _CHUNK):
         chunk = numbers[start : start + _CHUNK]
         images = [_image(samples, int(number), found) for number in chunk]
-        found.digests += [_digest(image) for image in images]
+        data = [image.data if isinstance(image, np.ndarray) else image for image in images]
+        found.digests += [None if each is None else xxhash.xxh3_128_intdigest(each) for each in data]
         _look(found, start, images)
         report(len(chunk), sum(len(image) for image in images if isinstance(image, bytes)))
     return found
@@ -112,11 +110,6 @@ def image_of(sample: Sample) -> bytes | npt.NDArray[np.uint8] | None:
     if not isinstance(value, np.ndarray) or value.dtype != np.uint8 or value.ndim not in (2, 3) or not value.size:
         return None
     return np.ascontiguousarray(value)
-
-
-def _digest(image: bytes | npt.NDArray[np.uint8] | None) -> int | None:
-    data = image.tobytes() if isinstance(image, np.ndarray) else image
-    return None if data is None else xxhash.xxh3_128_intdigest(data)
 
 
 def _look(found: Survey, start: int, images: Sequence[bytes | npt.NDArray[np.uint8] | None]) -> None:

@@ -23,17 +23,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PackRequest:
-    """What the plan of a pack depends on, in addition to the source.
+    """What the plan of a pack depends on, in addition to the source: arguments of `dlio.pack`.
 
-    Attributes:
-        format: the container's name.
-        shard_bytes: the target size of a shard, in bytes.
-        num_shards: the number of shards, instead of `shard_bytes`.
-        seed: shuffles the samples.
-        label_offset: what is added to class indices.
-        recode: how each image is changed.
-        classes: the class names, in the order of their indices; by default as the source has them.
-        onto: the data set to which new samples are appended; None to make one.
+    New samples are appended to the data set `onto`; None to make one.
     """
 
     format: str
@@ -51,11 +43,8 @@ class PackPlan:
     """The plan of a pack.
 
     Attributes:
-        source: the origin of the samples.
-        listing: all samples.
         shards: which samples go into which shard.
         header: the future manifest, without its shards.
-        recode: how each image is changed.
         inputs: a digest of the states of each shard's inputs, by the shard's name; empty if they are unknown. For a
             part, a digest of all that it depends on.
         parts: the parts of each large shard that all workers write, by the shard's name.

@@ -36,14 +36,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """How a plan is carried out.
-
-    Attributes:
-        pool: the workers.
-        writing: how they write shards.
-        started: called with the numbers of samples and shards, before the first shard is written.
-        report: called with each finished shard.
-    """
+    """How a plan is carried out; `started` and `report` are those of `dlio.pack`."""
 
     pool: Pool
     writing: Writing
@@ -183,20 +176,19 @@ def write_missing(
 ) -> dict[str, Shard]:
     """Writes some of the planned shards, and returns them by name; `listed` is called with each published one."""
     done, units = {}, {unit.name: unit for unit in todo}
-    rows = shard_progress.rows([*units])
-    tasks = (replace(_task(plan, shard, out, running.writing), row=rows.get(shard.name), url=url) for shard in todo)
+    rows, container = shard_progress.rows([*units]), plan.header.format
+
+    def task(unit: ShardPlan) -> WriteTask:
+        listing, inputs = plan.listing.take(unit.indices), plan.inputs.get(unit.name, "")
+        recode, writing, row = plan.recode, running.writing, rows.get(unit.name)
+        return WriteTask(unit.name, plan.source, listing, container, out, recode, writing, inputs, row, url, unit.place)
+
     with publishing(running.pool, listed) as pool:
-        for shard in cast("Iterator[Shard]", map_bounded(pool, write_shard, tasks)):
+        for shard in cast("Iterator[Shard]", map_bounded(pool, write_shard, map(task, todo))):
             done[shard.name] = shard
             shard_progress.finished(shard.name)
             running.tell(units[shard.name], shard)
     return done
-
-
-def _task(plan: PackPlan, shard: ShardPlan, out: Path, writing: Writing) -> WriteTask:
-    listing, inputs = plan.listing.take(shard.indices), plan.inputs.get(shard.name, "")
-    task = WriteTask(shard.name, plan.source, listing, plan.header.format, out, plan.recode, writing, inputs)
-    return replace(task, place=shard.place)
 
 
 def _check_space(out: Path, num_bytes: int) -> None:

@@ -55,13 +55,8 @@ class WriteTask:
     """All that a worker needs to write one shard; picklable.
 
     Attributes:
-        name: the shard's name.
-        source: the origin of the samples.
         listing: the samples of this shard, in order.
-        format: the container's name.
         out: the data set's folder, or one for what is sent to a URL.
-        recode: how each image is changed.
-        writing: how the shard is written.
         inputs: a digest of the states of the shard's inputs.
         row: where to say how far the shard is.
         url: where the shard is sent to, "" for a folder.
@@ -76,9 +71,9 @@ class WriteTask:
     recode: Recode
     writing: Writing
     inputs: str
-    row: Row | None = None
-    url: str = field(default="", repr=False)
-    place: Place | None = None
+    row: Row | None
+    url: str = field(repr=False)
+    place: Place | None
 
     @property
     def whole(self) -> Path | None:

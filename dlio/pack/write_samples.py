@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
@@ -70,7 +70,9 @@ def write_samples(
         while index < len(listing):
             group = read.group(index) if grouped else None
             if several is not None:
-                _drain(write, index, several.samples(index))
+                samples = several.samples(index)
+                while write(index, partial(next, samples, None)):
+                    pass
                 index += 1
             elif group is None:
                 write(index, lambda: read(index))  # noqa: B023  called at once
@@ -81,12 +83,6 @@ def write_samples(
             if index - noted >= EVERY:
                 done[:], noted = (index, sizes[index - 1]), index
     return written
-
-
-def _drain(write: Callable[[int, Callable[[], Sample | None]], bool], index: int, samples: Iterator[Sample]) -> None:
-    """Writes all samples of row `index`."""
-    while write(index, partial(next, samples, None)):
-        pass
 
 
 @dataclass(slots=True)

@@ -27,10 +27,8 @@ class FoundShard:
 def find_shards(root: Path, format: str, match: str | None = None) -> list[FoundShard]:  # noqa: A002  the field's word
     """Returns the shards in the folder `root`, ordered by name, with numbers in numeric order.
 
-    Args:
-        root: the folder; a folder in it is at most a shard, and not searched.
-        format: the format of the shards.
-        match: a pattern of the names to take; an incomplete set is accepted then.
+    A folder in it is at most a shard, and not searched. With `match`, a pattern of the names to take, an incomplete
+    set is accepted.
 
     Raises:
         SourceError: there are no shards, or some shards of a set are missing.

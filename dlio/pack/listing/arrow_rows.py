@@ -51,11 +51,7 @@ Open = Callable[[Path], Table]
 def arrow_listing(path: Path, files: Sequence[Path], open_table: Open, names: tuple[str, ...]) -> Listing:
     """Returns all rows of the files, without reading images; a key is its first image's path, or `FILE/000012`.
 
-    Args:
-        path: the input, for messages.
-        files: the files, all with the same columns.
-        open_table: opens a file.
-        names: the fields to take; all if empty.
+    Takes the fields `names`, all if there are none; `path` is the input, for messages.
 
     Raises:
         SourceError: there are no rows, or the files have different columns.

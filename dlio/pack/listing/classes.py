@@ -69,7 +69,8 @@ def pinned(listing: Listing, names: tuple[str, ...]) -> Listing:
         if len(own) > labels.shape[1]:
             raise UsageError(f"--classes names {len(own)} classes, but the labels have {labels.shape[1]} columns")
         pinned_labels, unknown = _columns(labels, numbers, len(names))
-        schema = Schema(tuple((n, Field(k.dtype, (len(names),)) if n == "label" else k) for n, k in _fields(listing)))
+        types = dict(listing.schema.fields) | {"label": Field(kind.dtype, (len(names),))}
+        schema = Schema(tuple(types.items()))
     else:
         labels = labels - offset
         known = (labels >= 0) & (labels < len(own))
@@ -78,10 +79,6 @@ def pinned(listing: Listing, names: tuple[str, ...]) -> Listing:
     schema = replace(schema, class_names=names, label_offset=offset)
     whole = replace(listing, schema=schema, columns={**listing.columns, "label": pinned_labels})
     return without_rows(whole, {row: f"the class {name!r} is not one of --classes" for row, name in unknown.items()})
-
-
-def _fields(listing: Listing) -> tuple[tuple[str, Field], ...]:
-    return listing.schema.fields
 
 
 def _unknown(own: Sequence[str], labels: Numbers, pinned_labels: Numbers) -> dict[int, str]:

@@ -22,10 +22,7 @@ def natural_order(path: Path) -> tuple[str | int, ...]:
 def check_one_set(root: Path, names: Sequence[str], option: str = "--match ") -> None:
     """Checks that the files of these names in the folder `root` are the parts of one set, and all of them.
 
-    Args:
-        root: the folder.
-        names: the files' names.
-        option: what gives a pattern of the names to take.
+    A pattern of names is given by `option`.
 
     Raises:
         UsageError: there are several sets.

@@ -77,15 +77,10 @@ def remove_but(root: Path, kept: Manifest | None) -> None:
 
 
 def publish(made: Manifest, old: Manifest | None, folder: Path) -> Manifest:
-    """Publishes the manifest of an index, and returns it; returns the old one if nothing has changed since.
+    """Publishes the manifest of an index of `folder`, and returns it; returns the old one if nothing has changed since.
 
     So a copy that was staged is found again, and a run that was saved continues. Missing files of the old one are
     written again.
-
-    Args:
-        made: the index, whose lists and tables are written.
-        old: the one that it replaces.
-        folder: of the files.
 
     Raises:
         StorageError: the file system refused.

@@ -43,9 +43,7 @@ def link_name(number: int) -> str:
 def based_shards(found: Manifest, rows: Rows | None = None) -> list[BasedShard]:
     """Returns the shards of a data set with those of its samples that are in `rows`, without shards that have none.
 
-    Args:
-        found: the data set.
-        rows: ascending numbers of samples, int64; None for all.
+    These are ascending numbers; None for all.
 
     Raises:
         UsageError: the data set is staged in parts.
@@ -138,13 +136,7 @@ class Planned:
 
 
 def planned(out: Path, like: Manifest, held: Sequence[BasedShard], origin: dict[str, Any]) -> Planned:
-    """Returns a data set of these shards.
-
-    Args:
-        out: the folder to write.
-        like: a manifest of the format and schema.
-        held: the shards.
-        origin: how the data set was made.
+    """Returns a data set of these shards, to be written to `out`, with the format and schema of `like`.
 
     Raises:
         UsageError: there are no samples.

@@ -86,9 +86,10 @@ class Archive:
         classes = sorted({name.partition("/")[0] for name in names})
         check_no_splits(self.path, classes, f"give one with --root {prefix}{classes[0] if classes else ''}")
         index = {name: number for number, name in enumerate(classes)}
+        extents = [(member.offset, member.packed_bytes, member.num_bytes, member.method) for member in images]
         columns = {
             "label": np.array([index[name.partition("/")[0]] for name in names], dtype="int64"),
-            "extent": np.array(list(map(_extent, images)), dtype="int64").reshape(-1, 4),
+            "extent": np.array(extents, dtype="int64").reshape(-1, 4),
         }
         keys = Keys.of(names)
         schema = Schema(IMAGE_CLASSIFICATION.fields, tuple(classes))
@@ -145,10 +146,6 @@ def _content(file: RandomAccessFile, is_zip: bool, offset: int, packed: int, num
     if is_zip:
         check_crc(content, header, file, header.data_offset + packed)
     return content
-
-
-def _extent(member: ArchiveMember) -> tuple[int, int, int, int]:
-    return member.offset, member.packed_bytes, member.num_bytes, member.method
 
 
 def _order(member: ArchiveMember) -> tuple[str, str, str]:

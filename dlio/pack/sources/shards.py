@@ -160,7 +160,8 @@ class Shards:
         own = [name for name in listing.columns if name in listing.schema]
         lines, records = listing.columns[_SHARD].tolist(), listing.columns["record"].tolist()
         held = {line: number for number, line in enumerate(dict.fromkeys(lines))}
-        manifest = Manifest(self.format, listing.schema, tuple(map(_shard, held)), root=self._root)
+        shards = tuple(msgspec.json.decode(line, type=Shard) for line in held)
+        manifest = Manifest(self.format, listing.schema, shards, root=self._root)
         with closing(ShardPool(manifest)) as pool:
 
             def read(index: int) -> Sample:
@@ -180,10 +181,6 @@ class Shards:
 def _without_index(shard: Shard) -> Shard:
     """Returns a shard without the table and the index that dlio has made for it."""
     return shard.replace(files=tuple(file for file in shard.files if not file.name.startswith(f"{HIDDEN}/")))
-
-
-def _shard(line: bytes) -> Shard:
-    return msgspec.json.decode(line, type=Shard)
 
 
 def _of_source(error: DlioError, names: dict[str, str]) -> DlioError:
