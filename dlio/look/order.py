@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -90,10 +90,11 @@ def order(
         steps = rank_steps(epoch_order, share, end_of(end))
         batches += [(number, each, steps[number]) for number in _steps(step, len(steps), stop, share)]
     batches.sort(key=lambda batch: batch[:2])
-    keys = _Keys.of(manifests, numbering, [batch.indices for _, _, batch in batches])
+    keys = _keys(manifests, numbering, [batch.indices for _, _, batch in batches])
+    found = ((number, of, batch.indices.tolist(), batch.valid.tolist()) for number, of, batch in batches)
     return [
-        OrderedBatch(epoch, number, of, tuple(batch.indices.tolist()), keys[batch.indices], tuple(batch.valid.tolist()))
-        for number, of, batch in batches
+        OrderedBatch(epoch, number, of, tuple(samples), tuple(map(keys.__getitem__, samples)), tuple(valid))
+        for number, of, samples, valid in found
     ]
 
 
@@ -167,29 +168,17 @@ def _steps(step: int | None, num_steps: int, stop: int | None, share: Share) -> 
     return range(stop // share.lane_batch)
 
 
-class _Keys:
-    """The keys of some samples, by number."""
-
-    def __init__(self, numbers: Indices, keys: list[str]) -> None:
-        self._numbers, self._keys = numbers, keys
-
-    @classmethod
-    def of(cls, manifests: Iterable[Manifest], numbering: Numbering, wanted: list[Indices]) -> _Keys:
-        """Looks keys up; opens each shard's table once."""
-        numbers = np.unique(np.concatenate([*wanted, np.empty(0, np.int64)]))
-        shards = [(manifest, number) for manifest in manifests for number in range(len(manifest.shards))]
-        bounds = np.searchsorted(numbers, numbering.offsets)
-        parts = [
-            _keys_in(*shards[number], numbers[first:stop] - start)
-            for number, (first, stop, start) in enumerate(
-                zip(bounds[:-1].tolist(), bounds[1:].tolist(), numbering.offsets.tolist(), strict=False)
-            )
-            if first < stop
-        ]
-        return cls(numbers, list(chain.from_iterable(parts)))
-
-    def __getitem__(self, samples: Indices) -> tuple[str, ...]:
-        return tuple(self._keys[at] for at in np.searchsorted(self._numbers, samples).tolist())
+def _keys(manifests: Iterable[Manifest], numbering: Numbering, wanted: list[Indices]) -> dict[int, str]:
+    """Returns the keys of some samples by number; opens each shard's table once."""
+    numbers = np.unique(np.concatenate([*wanted, np.empty(0, np.int64)]))
+    shards = [(manifest, number) for manifest in manifests for number in range(len(manifest.shards))]
+    bounds, starts = np.searchsorted(numbers, numbering.offsets).tolist(), numbering.offsets.tolist()
+    parts = [
+        _keys_in(*shard, numbers[first:stop] - start)
+        for shard, (first, stop), start in zip(shards, pairwise(bounds), starts, strict=False)
+        if first < stop
+    ]
+    return dict(zip(numbers.tolist(), chain.from_iterable(parts), strict=True))
 
 
 def _keys_in(manifest: Manifest, number: int, records: Indices) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -78,9 +78,18 @@ def report(
         facts = _facts(packed, survey(packed, samples, progress))
         first = [number for group in [*facts.equal[:_MOST_GROUPS], *facts.near[:_MOST_GROUPS]] for number in group[:4]]
         images = thumbnails.inline([*first, *chain(*_sheet(facts))], partial(_image, packed), _IMAGE_BYTES)
+        sections = [
+            _overview(facts),
+            _contact_sheet(facts, images),
+            _classes(facts),
+            _pictures(facts),
+            _alike(facts, images),
+            _shards(facts),
+            _problems(facts),
+        ]
         location = shown(manifest.url) if manifest.url else str(manifest.root.absolute())
         title = f"{Path(location).name}: {counted(manifest.num_samples, 'sample')}"
-        text = html.page(title, location, _sections(facts, images))
+        text = html.page(title, location, sections)
     files.publish_bytes(target.absolute(), text.encode())
     return target
 
@@ -123,16 +132,6 @@ def _sheet(facts: _Facts) -> list[Sequence[int]]:
     """Returns the samples of the contact sheet, for each class."""
     each = max(1, min(_MOST_IN_A_ROW, _MOST_IMAGES // max(1, len(facts.groups))))
     return [group.numbers[:each] for group in facts.groups]
-
-
-def _sections(facts: _Facts, images: Mapping[int, str]) -> Iterator[str]:
-    yield _overview(facts)
-    yield _contact_sheet(facts, images)
-    yield _classes(facts)
-    yield _pictures(facts)
-    yield _alike(facts, images)
-    yield _shards(facts)
-    yield _problems(facts)
 
 
 def _overview(facts: _Facts) -> str:

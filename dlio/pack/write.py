@@ -148,7 +148,12 @@ def _new_folder(task: WriteTask) -> Path:
         if not around.is_dir():
             around = temporary_base()
         return Path(tempfile.mkdtemp(prefix=f"dlio-{task.name}.", dir=around))
-    aside = task.out / ASIDE / f"{task.name}.{Owner.current()}"
+    return new_aside(task.out, task.name)
+
+
+def new_aside(out: Path, name: str) -> Path:
+    """Returns a new folder below `out` for the unfinished files of a shard; raises StorageError."""
+    aside = out / ASIDE / f"{name}.{Owner.current()}"
     with files.storage_errors("create", aside):
         aside.mkdir(parents=True)
     return aside

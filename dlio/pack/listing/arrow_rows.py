@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -45,38 +46,68 @@ class Table(Protocol):
         """Closes the file."""
 
 
-Open = Callable[[Path], Table]
+@dataclass(frozen=True, slots=True)
+class ArrowFiles:
+    """The rows of Arrow tables in files, as a source.
 
-
-def arrow_listing(path: Path, files: Sequence[Path], open_table: Open, names: tuple[str, ...]) -> Listing:
-    """Returns all rows of the files, without reading images; a key is its first image's path, or `FILE/000012`.
-
-    Takes the fields `names`, all if there are none; `path` is the input, for messages.
-
-    Raises:
-        SourceError: there are no rows, or the files have different columns.
-        CorruptRecordError, SchemaError, StorageError: a file cannot be read.
+    Attributes:
+        name, path: see `Source`.
+        files: returns the files, all with the same columns; picklable.
+        open_table: opens a file.
+        columns: the fields to take; all if empty.
     """
-    schemas: list[Schema] = []
-    keys: list[Keys] = []
-    groups: list[Numbers] = []
-    images: tuple[str, ...] = ()
-    for number, file in enumerate(files):
-        with closing(open_table(file)) as table:
-            taken = _taken(file, table, names)
-            schemas.append(schema_of(table.schema, taken))
-            if schemas[0].fields != schemas[-1].fields:
-                raise SourceError(f"{file} has {schemas[-1].types()}, {files[0].name} has {schemas[0].types()}")
-            rows = np.array(list(table.groups()), "int64").reshape(-1, 3)
-            groups.append(np.insert(rows, 0, number, axis=1))
-            images = images or _image_fields(table.schema, taken)
-            keys.append(_keys(file, table, taken, int(rows[:, 1].sum())))
-    listed = _distinct(path, [file.name for file in files], keys)
-    if not len(listed):
-        raise SourceError(f"{path} has no rows: give a folder that has some")
-    columns = _rows_of_groups(np.concatenate(groups))
-    versions = np.array([file_state(str(file))[1] for file in files], "int64")[columns["file"]]
-    return Listing(schemas[0], listed, columns.pop("bytes"), columns, images, versions=versions, in_order=True)
+
+    name: str
+    path: Path
+    files: Callable[[], Sequence[Path]]
+    open_table: Callable[[Path], Table]
+    columns: tuple[str, ...]
+
+    def listing(self) -> Listing:
+        """Returns all rows in order, without reading images; a key is its first image's path, or `FILE/000012`.
+
+        Raises:
+            SourceError: there are no rows, or the files have different columns.
+            CorruptRecordError, SchemaError, StorageError: a file cannot be read.
+        """
+        files = self.files()
+        schemas: list[Schema] = []
+        keys: list[Keys] = []
+        groups: list[Numbers] = []
+        images: tuple[str, ...] = ()
+        for number, file in enumerate(files):
+            with closing(self.open_table(file)) as table:
+                taken = _taken(file, table, self.columns)
+                schemas.append(schema_of(table.schema, taken))
+                if schemas[0].fields != schemas[-1].fields:
+                    raise SourceError(f"{file} has {schemas[-1].types()}, {files[0].name} has {schemas[0].types()}")
+                rows = np.array(list(table.groups()), "int64").reshape(-1, 3)
+                groups.append(np.insert(rows, 0, number, axis=1))
+                images = images or _image_fields(table.schema, taken)
+                keys.append(_keys(file, table, taken, int(rows[:, 1].sum())))
+        listed = _distinct(self.path, [file.name for file in files], keys)
+        if not len(listed):
+            raise SourceError(f"{self.path} has no rows: give a folder that has some")
+        columns = _rows_of_groups(np.concatenate(groups))
+        versions = np.array([file_state(str(file))[1] for file in files], "int64")[columns["file"]]
+        sizes = columns.pop("bytes")
+        return Listing(schemas[0], listed, sizes, columns, images, versions=versions, in_order=True)
+
+    @contextmanager
+    def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
+        """Gives a function that reads one row; rows in order are read fastest. Holds one batch at a time."""
+        files, rows = self.files(), np.stack([listing.columns[name] for name in ("file", "group", "row")], axis=1)
+        with closing(_Cursor(files, self.open_table, listing.schema)) as cursor:
+
+            def read(index: int) -> Sample:
+                number, group, row = rows[index].tolist()
+                pace.spend(0, int(listing.num_bytes[index]))
+                try:
+                    return Sample(listing.keys[index], cursor.read(number, group, row))
+                except (DataError, ValueError, IndexError) as error:
+                    raise SourceError(f"{files[number]}: cannot read {listing.keys[index]!r}: {error}") from error
+
+            yield read
 
 
 def _taken(file: Path, table: Table, names: tuple[str, ...]) -> Columns:
@@ -141,27 +172,10 @@ def _distinct(path: Path, files: list[str], keys: list[Keys]) -> Keys:
     return renamed
 
 
-@contextmanager
-def arrow_reader(files: Sequence[Path], open_table: Open, listing: Listing) -> Iterator[Callable[[int], Sample]]:
-    """Gives a function that reads one row; rows in order are read fastest. Holds one batch at a time."""
-    rows = np.stack([listing.columns[name] for name in ("file", "group", "row")], axis=1)
-    with closing(_Cursor(files, open_table, listing.schema)) as cursor:
-
-        def read(index: int) -> Sample:
-            number, group, row = rows[index].tolist()
-            pace.spend(0, int(listing.num_bytes[index]))
-            try:
-                return Sample(listing.keys[index], cursor.read(number, group, row))
-            except (DataError, ValueError, IndexError) as error:
-                raise SourceError(f"{files[number]}: cannot read {listing.keys[index]!r}: {error}") from error
-
-        yield read
-
-
 class _Cursor:
     """The last batch that was read, of the rows of several files."""
 
-    def __init__(self, files: Sequence[Path], open_table: Open, schema: Schema) -> None:
+    def __init__(self, files: Sequence[Path], open_table: Callable[[Path], Table], schema: Schema) -> None:
         self._files = files
         self._open_table = open_table
         self._schema = schema

@@ -8,9 +8,8 @@ from pathlib import Path
 from dlio.dataset.schema import Sample
 from dlio.errors import SchemaError
 from dlio.io import files
-from dlio.locking.owner import Owner
 from dlio.pack.python.fields import advised
-from dlio.pack.write import ASIDE, OpenShard
+from dlio.pack.write import OpenShard, new_aside
 from dlio.pack.write_samples import Preparing, WrittenSamples
 
 
@@ -28,9 +27,8 @@ class GrowingShard:
     @classmethod
     def create(cls, out: Path, name: str, container: str, prepared: Preparing, *, is_inferred: bool) -> GrowingShard:
         """Returns a shard of no samples yet, in its own folder below `out`; raises StorageError."""
-        aside = out / ASIDE / f"{name}.{Owner.current()}"
+        aside = new_aside(out, name)
         with files.storage_errors("create", aside):
-            aside.mkdir(parents=True)
             opened = OpenShard(name, container, prepared.schema, files.DEFAULT_DIGEST, aside)
         return cls(aside, is_inferred, opened, prepared, WrittenSamples.none(prepared.schema))
 

@@ -9,20 +9,16 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlio.dataset.schema import Sample
 from dlio.errors import CorruptRecordError, SourceError, UsageError
 from dlio.formats.payloads.arrow import ArrowColumn, load_pyarrow, reading
 from dlio.io.files import read_regular
 from dlio.io.random_access import RandomAccessFile
-from dlio.pack.listing.arrow_rows import Columns, arrow_listing, arrow_reader
-from dlio.pack.listing.base import Listing
+from dlio.pack.listing.arrow_rows import ArrowFiles, Columns
 
 if TYPE_CHECKING:
     import pyarrow
@@ -33,7 +29,7 @@ _MAX_STATE_BYTES = 16 << 20
 _MARK, _FRAME_BYTES = 0xFFFFFFFF, 8  # before each message: this, and the size of its metadata
 
 
-def arrow(path: str | Path, columns: str = "", split: str = "") -> Arrow:
+def arrow(path: str | Path, columns: str = "", split: str = "") -> ArrowFiles:
     """Returns the rows of a data set that was saved to the folder `path`.
 
     Args:
@@ -41,7 +37,8 @@ def arrow(path: str | Path, columns: str = "", split: str = "") -> Arrow:
         columns: the fields to take, with commas between them; by default all.
         split: the split to take of several that were saved together, such as `train`.
     """
-    return Arrow(Path(path, split).absolute(), tuple(filter(None, columns.split(","))))
+    folder = Path(path, split).absolute()
+    return ArrowFiles("arrow", folder, partial(_files, folder), _Rows, tuple(filter(None, columns.split(","))))
 
 
 open_source = arrow
@@ -52,36 +49,20 @@ def recognises(path: Path) -> bool:
     return (path / STATE).is_file() or (path / _SPLITS).is_file()
 
 
-@dataclass(frozen=True, slots=True)
-class Arrow:
-    """See `arrow`."""
-
-    path: Path
-    columns: tuple[str, ...] = ()
-    name: str = "arrow"
-
-    def _files(self) -> list[Path]:
-        if (self.path / _SPLITS).is_file():
-            raise UsageError(f"{self.path} holds several splits: give one, such as --option split=train")
-        path = self.path / STATE
-        try:
-            state = json.loads(read_regular(path, _MAX_STATE_BYTES))
-            names = [str(entry["filename"]) for entry in state["_data_files"]]
-            if state.get("_indices_data_files"):
-                raise ValueError("rows chosen by an index: save the result of flatten_indices()")
-            if any("/" in name or "\0" in name for name in names):
-                raise ValueError("a file in another folder")
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise SourceError(f"{path}: it is not the state of a saved data set: {error!r}") from error
-        return [self.path / name for name in names]
-
-    def listing(self) -> Listing:
-        """Returns all rows in order."""
-        return arrow_listing(self.path, self._files(), _Rows, self.columns)
-
-    def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
-        """Gives a function that reads one row."""
-        return arrow_reader(self._files(), _Rows, listing)
+def _files(folder: Path) -> list[Path]:
+    if (folder / _SPLITS).is_file():
+        raise UsageError(f"{folder} holds several splits: give one, such as --option split=train")
+    path = folder / STATE
+    try:
+        state = json.loads(read_regular(path, _MAX_STATE_BYTES))
+        names = [str(entry["filename"]) for entry in state["_data_files"]]
+        if state.get("_indices_data_files"):
+            raise ValueError("rows chosen by an index: save the result of flatten_indices()")
+        if any("/" in name or "\0" in name for name in names):
+            raise ValueError("a file in another folder")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise SourceError(f"{path}: it is not the state of a saved data set: {error!r}") from error
+    return [folder / name for name in names]
 
 
 class _Rows:

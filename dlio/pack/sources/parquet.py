@@ -9,22 +9,19 @@ split, as in `train-00000-of-00002.parquet`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlio.dataset.schema import Sample
 from dlio.errors import SourceError, UsageError
 from dlio.formats.layouts.parquet import ParquetFile, leaf
 from dlio.formats.payloads.arrow import ArrowColumn
 from dlio.io.files import storage_errors
 from dlio.io.random_access import RandomAccessFile
-from dlio.pack.listing.arrow_rows import Columns, arrow_listing, arrow_reader
-from dlio.pack.listing.base import Listing
+from dlio.pack.listing.arrow_rows import ArrowFiles, Columns
 from dlio.pack.listing.classes import SPLITS
 from dlio.pack.listing.file_sets import check_one_set, natural_order
 
@@ -37,7 +34,7 @@ _DATA = "data"  # the folder of the files in a repository
 _SPLIT = re.compile(r"([A-Za-z_]+)(?:-[0-9].*)?\.parquet")
 
 
-def parquet(path: str | Path, match: str = "", columns: str = "", split: str = "") -> Parquet:
+def parquet(path: str | Path, match: str = "", columns: str = "", split: str = "") -> ArrowFiles:
     """Returns the rows of a Parquet file, or of all Parquet files in a folder or in its folder `data`.
 
     Args:
@@ -46,7 +43,9 @@ def parquet(path: str | Path, match: str = "", columns: str = "", split: str = "
         columns: the fields to take, with commas between them; by default all.
         split: the split to take, if files are named after several, such as `train`.
     """
-    return Parquet(Path(path).absolute(), match, tuple(filter(None, columns.split(","))), split)
+    path = Path(path).absolute()
+    files = partial(_files, path, match, split)
+    return ArrowFiles("parquet", path, files, _Rows, tuple(filter(None, columns.split(","))))
 
 
 open_source = parquet
@@ -63,49 +62,30 @@ def _folders(path: Path) -> list[Path]:
     return [folder for folder in (path, path / _DATA) if folder.is_dir()]
 
 
-@dataclass(frozen=True, slots=True)
-class Parquet:
-    """See `parquet`."""
+def _files(path: Path, match: str, split: str) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    with storage_errors("list", path):
+        path.stat()
+        listed = [[file for file in folder.iterdir() if file.suffix == SUFFIX] for folder in _folders(path)]
+    found = sorted(next(filter(None, listed), []), key=natural_order)
+    taken = _of_split(path, [file for file in found if not match or fnmatchcase(file.name, match)], match, split)
+    if not taken:
+        matching = f" that match {match!r}" if match else ""
+        raise SourceError(f"{path} holds no Parquet files{matching}: give the folder of the files")
+    if not match:
+        check_one_set(path, [file.name for file in taken], "--option match=")
+    return taken
 
-    path: Path
-    match: str = ""
-    columns: tuple[str, ...] = ()
-    split: str = ""
-    name: str = "parquet"
 
-    def _files(self) -> list[Path]:
-        if not self.path.is_dir():
-            return [self.path]
-        with storage_errors("list", self.path):
-            self.path.stat()
-            listed = [[path for path in folder.iterdir() if path.suffix == SUFFIX] for folder in _folders(self.path)]
-        found = sorted(next(filter(None, listed), []), key=natural_order)
-        taken = self._of_split([path for path in found if not self.match or fnmatchcase(path.name, self.match)])
-        if not taken:
-            matching = f" that match {self.match!r}" if self.match else ""
-            raise SourceError(f"{self.path} holds no Parquet files{matching}: give the folder of the files")
-        if not self.match:
-            check_one_set(self.path, [path.name for path in taken], "--option match=")
-        return taken
-
-    def _of_split(self, found: list[Path]) -> list[Path]:
-        """Returns the files of the split; raises UsageError if it must be given, or is not there."""
-        splits = dict.fromkeys(match[1] for path in found if (match := _SPLIT.fullmatch(path.name)))
-        if self.split and self.split not in splits:
-            raise UsageError(
-                f"{self.path} has no split {self.split!r}, only {', '.join(splits) or 'files without one'}"
-            )
-        if not self.split and not self.match and len(splits) > 1 and set(splits) & SPLITS:
-            raise UsageError(f"{self.path} holds the splits {', '.join(splits)}: give one with --option split=")
-        return [path for path in found if not self.split or path.name.startswith((f"{self.split}-", f"{self.split}."))]
-
-    def listing(self) -> Listing:
-        """Returns all rows in the order of the files' names."""
-        return arrow_listing(self.path, self._files(), _Rows, self.columns)
-
-    def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
-        """Gives a function that reads one row."""
-        return arrow_reader(self._files(), _Rows, listing)
+def _of_split(path: Path, found: list[Path], match: str, split: str) -> list[Path]:
+    """Returns the files of the split; raises UsageError if it must be given, or is not there."""
+    splits = dict.fromkeys(named[1] for file in found if (named := _SPLIT.fullmatch(file.name)))
+    if split and split not in splits:
+        raise UsageError(f"{path} has no split {split!r}, only {', '.join(splits) or 'files without one'}")
+    if not split and not match and len(splits) > 1 and set(splits) & SPLITS:
+        raise UsageError(f"{path} holds the splits {', '.join(splits)}: give one with --option split=")
+    return [file for file in found if not split or file.name.startswith((f"{split}-", f"{split}."))]
 
 
 class _Rows:
