@@ -10,7 +10,6 @@ import resource
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Generic, Protocol, TypeVar
@@ -56,26 +55,25 @@ class Depth:
         in_group: how many small items one call of the caller reads.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter, most: int = MOST_READS) -> None:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.reads = 0
         self.clock = clock
         self.slow = 0
         self.in_group = 1
-        self._most = most
         self._in_time = self._settling = 0
 
     def was_slow(self) -> None:
         """Notes that the caller's own read was slow; a single slow read may be a pause of this process."""
         self.slow += 1
         if self.slow == 2:
-            self.reads, self.slow = min(_FIRST_READS, self._most), 0
+            self.reads, self.slow = _FIRST_READS, 0
 
     def handed_out(self, waited: bool) -> None:
         """Notes whether the caller had to wait for a read; ignores waits for reads begun before the last change."""
         self._settling -= 1
         self._in_time = 0 if waited else self._in_time + 1
-        if waited and self._settling <= 0 and self.reads < self._most:
-            self._change(min(2 * self.reads, self._most))
+        if waited and self._settling <= 0 and self.reads < MOST_READS:
+            self._change(min(2 * self.reads, MOST_READS))
         elif self._in_time > 2 * self.reads:
             self._change(self.reads // 2 if self.reads > 2 else 0)
 
@@ -88,7 +86,7 @@ _learned = Depth()
 
 
 class Prefetcher(Generic[T]):
-    """Calls `read` with 0, 1, 2, ... by threads, before the results are needed; used by one thread.
+    """Calls `read` with 0, 1, 2, ... by threads, before the results are needed; a context, used by one thread.
 
     An error is raised when its result is asked for. If another number than the next is asked for, it continues there.
     """
@@ -98,7 +96,7 @@ class Prefetcher(Generic[T]):
         read: Callable[[int], T],
         sizes: Sequence[int] | Callable[[int], int],
         count: int,
-        depth: Depth,
+        depth: Depth | None = None,
         read_group: Callable[[range], ReadGroup[T]] | None = None,
     ) -> None:
         """Starts no read yet.
@@ -107,7 +105,7 @@ class Prefetcher(Generic[T]):
             read: reads the item of a number; called by any thread.
             sizes: the expected size of each item in bytes.
             count: the number of items.
-            depth: how many reads are in flight.
+            depth: how many reads are in flight; by default what this process has learned.
             read_group: reads several small items by one call, in less time. It returns, for all of them or for the
                 first ones, what `read` returns or the error that `read` raises.
         """
@@ -117,11 +115,17 @@ class Prefetcher(Generic[T]):
         self._group_next = 0  # the number of the first of them
         self._size = sizes if callable(sizes) else sizes.__getitem__
         self._count = count
-        self._depth = depth
+        self._depth = depth or _learned
         self._next = self._held = self._in_use = self._num_threads = 0
         self._begun: deque[tuple[int, int, _Answer[T]]] = deque()
         self._calls: SimpleQueue[tuple[int, _Answer[T]] | None] = SimpleQueue()
         self._threads = Threads(0, "dlio-reader")
+
+    def __enter__(self) -> Prefetcher[T]:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close(_PATIENT if kind is None or issubclass(kind, Exception) else _AT_ONCE)
 
     def __call__(self, number: int) -> T:
         """Returns the result of `read(number)`, or raises its error."""
@@ -207,7 +211,7 @@ class Prefetcher(Generic[T]):
         except Empty:
             self._begun.clear()
 
-    def close(self, seconds: float = _PATIENT) -> None:
+    def close(self, seconds: float) -> None:
         """Ends the threads; a thread that hangs in a read for longer than `seconds` is abandoned."""
         self._drop()
         self._group.clear()
@@ -229,27 +233,6 @@ def _serve(read: Callable[[int], T], calls: SimpleQueue[tuple[int, _Answer[T]] |
         except BaseException as error:
             answer.put((None, error))
         del call, answer  # free what was read before this thread waits
-
-
-@contextmanager
-def prefetching(
-    read: Callable[[int], T],
-    sizes: Sequence[int] | Callable[[int], int],
-    count: int,
-    depth: Depth | None = None,
-    read_group: Callable[[range], ReadGroup[T]] | None = None,
-) -> Generator[Prefetcher[T], None, None]:
-    """Gives a `Prefetcher`, and ends its threads."""
-    prefetcher = Prefetcher(read, sizes, count, depth or _learned, read_group)
-    patience = _AT_ONCE
-    try:
-        yield prefetcher
-        patience = _PATIENT
-    except Exception:
-        patience = _PATIENT
-        raise
-    finally:
-        prefetcher.close(patience)
 
 
 def side_by_side(
@@ -274,7 +257,7 @@ def side_by_side(
     def expected(_: int) -> int:
         return total // max(1, count)
 
-    with prefetching(lambda number: call(arguments[number]), expected, len(arguments), depth) as result:
+    with Prefetcher(lambda number: call(arguments[number]), expected, len(arguments), depth) as result:
         for number in range(len(arguments)):
             found = result(number)
             total, count = total + weigh(found), count + 1

@@ -41,24 +41,21 @@ class Row:
     number: int
     num_rows: int
 
-    def counts(self) -> Counts:
-        """Returns the row to write to, or a row that nobody sees if this machine does not have the table."""
-        with suppress(OSError, ValueError), open(self.path, "r+b", opener=_opener) as file:
+
+def counts(row: Row | None) -> Counts:
+    """Returns the row to write to; one that nobody sees if there is none, or this machine does not have the table."""
+    if row is not None:
+        with suppress(OSError, ValueError), open(row.path, "r+b", opener=_opener) as file:
             found = str(Path(f"/proc/self/fd/{file.fileno()}").readlink()), os.fstat(file.fileno()).st_size
-            if found == (self.name, _ROW_BYTES * self.num_rows):
-                table: NDArray[np.int64] = np.asarray(np.memmap(file, np.int64, "r+", shape=(self.num_rows, 2)))
-                return table[self.number, :]
-        return uncounted()
+            if found == (row.name, _ROW_BYTES * row.num_rows):
+                table: NDArray[np.int64] = np.asarray(np.memmap(file, np.int64, "r+", shape=(row.num_rows, 2)))
+                return table[row.number, :]
+    return np.zeros(2, np.int64)
 
 
 def _opener(path: str, flags: int) -> int:
     """Opens a path that may have become a pipe's, without waiting."""
     return os.open(path, flags | os.O_NONBLOCK)
-
-
-def uncounted() -> Counts:
-    """Returns a row that nobody reads."""
-    return np.zeros(2, np.int64)
 
 
 class Watch:

@@ -25,7 +25,7 @@ from dlio.pack.listing.base import Listing, Source
 from dlio.pack.pace import NO_LIMITS, Limits, limited
 from dlio.pack.plan import Place
 from dlio.pack.recode import Recode
-from dlio.pack.shard_progress import Row, uncounted
+from dlio.pack.shard_progress import Row, counts
 from dlio.pack.write_samples import WrittenSamples, write_samples
 
 ASIDE = ".dlio-packing"  # the folder of unfinished shards; only dlio creates and clears it
@@ -177,7 +177,7 @@ def here() -> str:
 def _write(task: WriteTask, aside: Path) -> Shard:
     shard = OpenShard(task.name, task.format, task.listing.schema, task.writing.digest, aside, task.part)
     with files.storage_errors("write", aside), closing(shard):
-        skip_bad, done = task.writing.skip_bad, task.row.counts() if task.row else uncounted()
+        skip_bad, done = task.writing.skip_bad, counts(task.row)
         written = write_samples(task.source, task.listing, shard.writer, task.recode, skip_bad=skip_bad, done=done)
         return shard.finish(written, task.recode, task.inputs)
 

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from dlio.cli import progress as progress_module
 from dlio.cli.progress import Progress
-from dlio.pack.shard_progress import watching
+from dlio.pack.shard_progress import counts, watching
 from tests.helpers.images import make_image_folder
 
 
@@ -73,7 +73,7 @@ def test_the_line_comes_while_a_shard_is_written(
 ) -> None:
     monkeypatch.setattr(progress_module, "BAR_SECONDS", 0.001)
     with Progress("pack", unit="samples", quiet=False) as progress, watching(progress.watch) as watch:
-        row = watch.rows(["shard"])["shard"].counts()
+        row = counts(watch.rows(["shard"])["shard"])
         row[:] = 300, 10**6
         progress.start(6000, 1)
         while not log.messages:

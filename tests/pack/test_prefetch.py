@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from dlio.pack.prefetch import MOST_BYTES, MOST_READS, SLOW_SECONDS, Depth, prefetching, side_by_side
+from dlio.pack.prefetch import MOST_BYTES, MOST_READS, SLOW_SECONDS, Depth, Prefetcher, side_by_side
 
 
 def deep(reads: int = 16) -> Depth:
@@ -66,12 +66,12 @@ class TestPrefetcher:
                 read[number] += 1
             return number * number
 
-        with prefetching(count, [1] * 500, 500, deep()) as result:
+        with Prefetcher(count, [1] * 500, 500, deep()) as result:
             assert [result(number) for number in range(500)] == [number * number for number in range(500)]
         assert read == Counter(range(500))
 
     def test_from_memory_no_thread_is_started(self):
-        with prefetching(lambda number: number, [1] * 1000, 1000, Depth(clock=lambda: 0.0)) as result:
+        with Prefetcher(lambda number: number, [1] * 1000, 1000, Depth(clock=lambda: 0.0)) as result:
             assert [result(number) for number in range(1000)] == list(range(1000))
             assert "dlio-reader" not in {thread.name for thread in threading.enumerate()}
 
@@ -83,14 +83,14 @@ class TestPrefetcher:
             return number
 
         depth = Depth()
-        with prefetching(compute, [1] * 40, 40, depth) as result:
+        with Prefetcher(compute, [1] * 40, 40, depth) as result:
             for number in range(40):
                 result(number)
         assert depth.reads == 0
 
     def test_reads_that_wait_are_made_by_threads(self):
         depth = Depth()
-        with prefetching(lambda number: time.sleep(2 * SLOW_SECONDS), [1] * 40, 40, depth) as result:
+        with Prefetcher(lambda number: time.sleep(2 * SLOW_SECONDS), [1] * 40, 40, depth) as result:
             for number in range(4):
                 result(number)
             assert depth.reads > 0
@@ -110,7 +110,7 @@ class TestPrefetcher:
                 raise found
             return found
 
-        with prefetching(read, [1] * 2000, 2000, Depth(clock=lambda: 0.0), read_group) as result:
+        with Prefetcher(read, [1] * 2000, 2000, Depth(clock=lambda: 0.0), read_group) as result:
             for start, stop in ((0, 700), (630, 2000)):
                 number = start
                 while number < stop:
@@ -138,7 +138,7 @@ class TestPrefetcher:
             assert go.wait(60), "fewer were begun"
             return number
 
-        with prefetching(wait, [1] * 100, 100, deep(16)) as result:
+        with Prefetcher(wait, [1] * 100, 100, deep(16)) as result:
             assert result(0) == 0
             assert max(began) <= 16
 
@@ -152,7 +152,7 @@ class TestPrefetcher:
                 most.append(sum(held.values()))
             return number
 
-        with prefetching(read, [size] * 40, 40, deep(32)) as result:
+        with Prefetcher(read, [size] * 40, 40, deep(32)) as result:
             for number in range(40):
                 result(number)
                 with lock:
@@ -165,7 +165,7 @@ class TestPrefetcher:
                 raise ValueError(number)
             return number
 
-        with prefetching(read, [1] * 50, 50, deep()) as result:
+        with Prefetcher(read, [1] * 50, 50, deep()) as result:
             for number in range(50):
                 if number % 7 == 3:
                     with pytest.raises(ValueError, match=f"^{number}$"):
@@ -174,7 +174,7 @@ class TestPrefetcher:
                     assert result(number) == number
 
     def test_asked_for_another_it_goes_on_from_there(self):
-        with prefetching(lambda number: number, [1] * 100, 100, deep()) as result:
+        with Prefetcher(lambda number: number, [1] * 100, 100, deep()) as result:
             assert [result(number) for number in (0, 1, 50, 51, 7, 99)] == [0, 1, 50, 51, 7, 99]
 
     def test_an_interrupt_ends_a_read_that_hangs(self):
@@ -184,7 +184,7 @@ class TestPrefetcher:
             go.wait()
             return number
 
-        with pytest.raises(KeyboardInterrupt), prefetching(hang, [1] * 100, 100, deep()) as result:
+        with pytest.raises(KeyboardInterrupt), Prefetcher(hang, [1] * 100, 100, deep()) as result:
             result._begin()
             raise KeyboardInterrupt
         go.set()
@@ -205,6 +205,6 @@ def test_slow_calls_made_side_by_side_give_the_same():
 def test_a_group_that_a_signal_ended_before_its_first_file_is_read_one_by_one():
     depth = Depth(clock=lambda: 0.0)
     depth.in_group = 8
-    with prefetching(lambda number: number, [1] * 20, 20, depth, lambda numbers: ()) as result:
+    with Prefetcher(lambda number: number, [1] * 20, 20, depth, lambda numbers: ()) as result:
         assert result.several(0, tuple) is None
         assert result(0) == 0

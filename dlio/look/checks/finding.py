@@ -36,6 +36,6 @@ class Finding:
 Check = Callable[[str], Iterator[Finding]]
 
 
-def judged(check: str, found: str, problem: bool, advice: str, *, worst: State = State.CHANGE) -> Finding:
-    """Returns a finding that is good, or with a problem `worst`, with the advice."""
-    return Finding(check, worst, found, advice) if problem else Finding(check, State.GOOD, found)
+def judged(check: str, found: str, problem: bool, advice: str) -> Finding:
+    """Returns a finding that is good, or with a problem a change, with the advice."""
+    return Finding(check, State.CHANGE, found, advice) if problem else Finding(check, State.GOOD, found)

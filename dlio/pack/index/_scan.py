@@ -20,7 +20,7 @@ from dlio.formats.layouts.text_index import index_paths, without_hidden_indexes
 from dlio.io import files
 from dlio.pack.index._find import FoundShard
 from dlio.pack.index._layout import load
-from dlio.pack.shard_progress import EVERY, Row, uncounted
+from dlio.pack.shard_progress import EVERY, Row, counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def _read(task: ScanTask, reader: Reader, digest: _PrefetchingDigest) -> tuple[S
     """Returns the table of the samples, and how many of their values are decode-ready records."""
     table, records = SampleTableBuilder(task.schema), DecodeReady()
     key_of = load(task.format).keys(task.records)
-    done, num_bytes = task.row.counts() if task.row else uncounted(), task.records.stat().st_size
+    done, num_bytes = counts(task.row), task.records.stat().st_size
     for number in range(len(reader)):
         digest.advance(reader.locate(number)[1] or 0)
         if not number % EVERY:

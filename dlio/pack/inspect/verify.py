@@ -24,7 +24,7 @@ from dlio.io.remote_files import RemoteFiles
 from dlio.pack import shard_progress
 from dlio.pack.inspect.image_header import decode_image
 from dlio.pack.prefetch import MOST_BYTES, MOST_READS, Depth, idle_clock, side_by_side
-from dlio.pack.shard_progress import EVERY, Counts, Row, uncounted
+from dlio.pack.shard_progress import EVERY, Counts, Row, counts
 from dlio.urls import without_credentials
 
 _NOT_OF_THE_FILE = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -145,7 +145,7 @@ def check_shards(check: ShardCheck) -> list[tuple[Shard, list[Damage]]]:
 
 
 def _check_shard(check: ShardCheck, shard: Shard) -> list[Damage]:
-    done = check.rows[shard.name].counts() if shard.name in check.rows else uncounted()
+    done = counts(check.rows.get(shard.name))
     damaged, readable = _damaged_files(check, shard, done)
     has_records = readable and check.header.format != TREE
     found = [*damaged, *(_damaged_records(check, shard, done) if has_records else ())]

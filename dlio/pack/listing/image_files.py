@@ -25,7 +25,7 @@ from dlio.pack.listing.image_objects import NOMINAL_BYTES, image_object_reader
 from dlio.pack.listing.keys import Keys
 from dlio.pack.listing.large import LARGE_BYTES, check_large
 from dlio.pack.listing.lists import Listed, ListPath
-from dlio.pack.prefetch import Prefetcher, prefetching, side_by_side
+from dlio.pack.prefetch import Prefetcher, side_by_side
 from dlio.urls import is_url
 
 Label = TypeVar("Label")
@@ -89,7 +89,7 @@ def image_file_reader(root: str | Path, listing: Listing) -> Iterator[ImageFileR
     is_small &= sys.getfilesystemencoding() == "utf-8"  # else a name is not the bytes of its key
     sizes, group = (lambda index: max(num_bytes[index], least // 2)), begin_group if is_small else None
     keys = listing.keys if is_small else list(listing.keys)  # a group has all of its keys, not one
-    with prefetching(begin, sizes, len(keys), read_group=group) as begun:
+    with Prefetcher(begin, sizes, len(keys), read_group=group) as begun:
         yield ImageFileReader(begun, keys, listing)
 
 

@@ -21,7 +21,7 @@ from dlio.pack.listing.classes import check_no_splits
 from dlio.pack.listing.image_tree import EXTENSIONS, without_images
 from dlio.pack.listing.keys import Keys, key_problem, printable
 from dlio.pack.listing.large import HEAD_BYTES, LARGE_BYTES, check_large
-from dlio.pack.prefetch import Depth, idle_clock, prefetching, side_by_side
+from dlio.pack.prefetch import Depth, Prefetcher, idle_clock, side_by_side
 from dlio.urls import shown
 
 _ENTRY_BYTES = 1000  # about what fsspec keeps of an object
@@ -92,7 +92,7 @@ def image_object_reader(url: str, listing: Listing) -> Iterator[Callable[[int], 
     def sample(index: int) -> Sample:
         return Sample(keys[index], {"image": image(index)} | {name: values[index] for name, values in columns.items()})
 
-    with prefetching(lambda index: _read(files, keys[index], sizes[index]), sizes, len(keys)) as image:
+    with Prefetcher(lambda index: _read(files, keys[index], sizes[index]), sizes, len(keys)) as image:
         yield sample
 
 

@@ -35,7 +35,7 @@ from dlio.pack.prefetch import side_by_side
 from dlio.pack.resume import INDEXED
 from dlio.pack.sets.index_folder import FORMAT, check_free, next_place, publish, remove_but
 from dlio.pack.sets.linked import link_target
-from dlio.pack.shard_progress import EVERY, Row, uncounted
+from dlio.pack.shard_progress import EVERY, Row, counts
 from dlio.pack.sources import open_source
 from dlio.urls import is_url
 
@@ -195,7 +195,7 @@ def _read(group: _Group) -> Shard:
     """Reads the files of a group for their checksums; raises SourceError, StorageError."""
     listing, running = group.listing, files.new_hash(files.DEFAULT_DIGEST)
     table, sizes = SampleTableBuilder(listing.schema), np.zeros(len(listing), np.int64)
-    done = group.row.counts() if group.row else uncounted()
+    done = counts(group.row)
     with group.source.reader(listing) as read:
         for number in range(len(listing)):
             sample = listing.schema.check(read(number))

@@ -35,7 +35,7 @@ from dlio.pack.listing.image_files import file_state
 from dlio.pack.listing.image_tree import EXTENSIONS
 from dlio.pack.listing.keys import Keys
 from dlio.pack.listing.large import HEAD_BYTES, LARGE_BYTES, check_large
-from dlio.pack.prefetch import prefetching
+from dlio.pack.prefetch import Prefetcher
 
 _LOOSE = "give the folder of the class folders with --root, or --source webdataset if these are its shards"
 ARCHIVES = (".tar", ".zip", *IMAGES)
@@ -127,7 +127,7 @@ class Archive:
         sizes = listing.columns["extent"][:, 1:3].sum(axis=1).tolist()
         with closing(file):
             content = _image_reader(file) if suffix in IMAGES else partial(_content, file, suffix == ".zip")
-            with prefetching(read, sizes, len(listing)) as read_in_order:
+            with Prefetcher(read, sizes, len(listing)) as read_in_order:
                 yield read_in_order
 
 

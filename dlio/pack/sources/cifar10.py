@@ -24,7 +24,7 @@ from dlio.pack.listing.base import Listing
 from dlio.pack.listing.image_files import file_state
 from dlio.pack.listing.keys import Keys
 from dlio.pack.listing.plain_pickles import Stored, load
-from dlio.pack.prefetch import prefetching
+from dlio.pack.prefetch import Prefetcher
 
 TRAIN = tuple(f"data_batch_{number}" for number in range(1, 6))
 TEST = ("test_batch",)
@@ -111,7 +111,7 @@ class Cifar10:
             return Sample(listing.keys[index], {"image": image, "label": int(listing.columns["label"][index])})
 
         try:
-            with prefetching(planes, lambda _: ROW_BYTES, len(listing)) as planes_of:
+            with Prefetcher(planes, lambda _: ROW_BYTES, len(listing)) as planes_of:
                 yield read
         finally:
             for batch in batches.values():

@@ -25,7 +25,7 @@ from dlio.pack.listing.base import Listing, Refused
 from dlio.pack.listing.image_files import file_states, read_file, version_of
 from dlio.pack.listing.image_tree import folders_in, images_in, walk_each
 from dlio.pack.listing.keys import Keys, key_problem, printable
-from dlio.pack.prefetch import prefetching
+from dlio.pack.prefetch import Prefetcher
 
 
 def frames(
@@ -120,7 +120,7 @@ class Frames:
             fields = {"frames": images[: self.clip]} | ({"targets": images[self.clip :]} if self.targets else {})
             return Sample(key, fields)
 
-        with prefetching(read, listing.num_bytes.tolist(), len(listing)) as read_in_order:
+        with Prefetcher(read, listing.num_bytes.tolist(), len(listing)) as read_in_order:
             yield read_in_order
 
 

@@ -30,7 +30,7 @@ from dlio.pack.listing.keys import Keys
 from dlio.pack.listing.labels import AUTO, LabelColumn
 from dlio.pack.listing.large import HEAD_BYTES, LARGE_BYTES, check_large
 from dlio.pack.listing.lists import Listed, read_lines
-from dlio.pack.prefetch import prefetching
+from dlio.pack.prefetch import Prefetcher
 
 NONE = "none"
 _BETWEEN = ",\t "  # a key and its label in a line
@@ -159,7 +159,7 @@ class LmdbImages:
             return Sample(key, image if labels is None else image | {"label": labels[index].item()})
 
         sizes = listing.num_bytes.tolist()
-        with closing(file), prefetching(read, sizes, len(listing)) as read_in_order:
+        with closing(file), Prefetcher(read, sizes, len(listing)) as read_in_order:
             yield read_in_order
 
 

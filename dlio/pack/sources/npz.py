@@ -27,7 +27,7 @@ from dlio.pack.listing.archive_members import read_local_header
 from dlio.pack.listing.base import Listing
 from dlio.pack.listing.image_files import file_state, version_of
 from dlio.pack.listing.keys import Keys
-from dlio.pack.prefetch import prefetching
+from dlio.pack.prefetch import Prefetcher
 
 SUFFIX, _ARRAY = ".npz", ".npy"
 _BLOCK_BYTES = 1 << 20
@@ -146,7 +146,7 @@ class Npz:
             return Sample(listing.keys[index], fields if labels is None else fields | {"label": int(labels[index])})
 
         try:
-            with prefetching(read, listing.num_bytes.tolist(), len(listing)) as read_in_order:
+            with Prefetcher(read, listing.num_bytes.tolist(), len(listing)) as read_in_order:
                 yield read_in_order
         finally:
             for file in files.values():

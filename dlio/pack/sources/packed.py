@@ -23,7 +23,7 @@ from dlio.pack import pace
 from dlio.pack.inspect.tables import keys_of, tables
 from dlio.pack.listing.base import Listing, Numbers, take
 from dlio.pack.listing.keys import Keys
-from dlio.pack.prefetch import prefetching
+from dlio.pack.prefetch import Prefetcher
 from dlio.urls import shown
 
 
@@ -97,7 +97,7 @@ class Packed:
                     raise SourceError(str(error)) from error
                 return Sample(sample.key, sample.fields | {name: listing.columns[name][index] for name in own})
 
-            with prefetching(read, listing.num_bytes.tolist(), len(listing)) as read_in_order:
+            with Prefetcher(read, listing.num_bytes.tolist(), len(listing)) as read_in_order:
                 yield read_in_order
 
 

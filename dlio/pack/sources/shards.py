@@ -34,7 +34,7 @@ from dlio.pack.listing.base import Listing
 from dlio.pack.listing.image_files import file_state
 from dlio.pack.listing.image_tree import EXTENSIONS
 from dlio.pack.listing.keys import Keys
-from dlio.pack.prefetch import prefetching
+from dlio.pack.prefetch import Prefetcher
 
 #: In the order in which they are recognised: the signatures of the first ones are the longest.
 FORMATS = ("array_record", "hdf5", "squashfs", "recordio", "tfrecord", "webdataset", "mds")
@@ -174,7 +174,7 @@ class Shards:
                 known = {name: listing.columns[name][index] for name in own}
                 return Sample(listing.keys[index], sample.fields | known)
 
-            with prefetching(read, listing.num_bytes.tolist(), len(listing)) as read_in_order:
+            with Prefetcher(read, listing.num_bytes.tolist(), len(listing)) as read_in_order:
                 yield read_in_order
 
 

@@ -21,7 +21,7 @@ from dlio.pack.listing.image_files import file_states, image_file_listing, path_
 from dlio.pack.listing.image_tree import images_below
 from dlio.pack.listing.keys import Keys
 from dlio.pack.listing.lists import Listed
-from dlio.pack.prefetch import prefetching
+from dlio.pack.prefetch import Prefetcher
 
 IMAGES, MASKS = "images", "masks"
 _SUFFIX = ".png"
@@ -109,7 +109,7 @@ class Masks:
             mask = path_below(str(self.masks), names[index].decode(errors="surrogateescape"))
             return read_file(path_below(str(self.images), keys[index])), read_file(mask)
 
-        with prefetching(pair, listing.num_bytes.tolist(), len(listing)) as pair_of:
+        with Prefetcher(pair, listing.num_bytes.tolist(), len(listing)) as pair_of:
 
             def read(index: int) -> Sample:
                 image, mask = pair_of(index)
