@@ -73,7 +73,6 @@ class _Processes(ProcessPoolExecutor):
     _launched: tuple[BaseProcess, ...] = ()
 
     def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Submits a task."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         try:
             with _deferred_signals(), limits.starting("a worker process"):

@@ -8,7 +8,7 @@ import numpy as np
 
 from dlio.errors import UsageError
 from dlio.images.checks import check_white, height_width
-from dlio.images.windows import Around, Sizes, Transform, Windows, boxes_of
+from dlio.images.windows import Around, OfSize, Sizes, Transform, Windows, boxes_of
 from dlio.random_keys import Keys, uniform
 
 Fill = int | tuple[int, int, int]
@@ -17,7 +17,7 @@ _MOST_PADDING = 1 << 15  # pixels
 
 
 @dataclass(frozen=True, slots=True)
-class RandomCrop:
+class RandomCrop(OfSize):
     """A random box of the result's size: torchvision's `RandomCrop(size, padding, pad_if_needed=True)`, and a flip.
 
     Attributes:
@@ -44,11 +44,6 @@ class RandomCrop:
         check_white(self.white)
         _check_padding(self.padding)
         check_fill("fill", self.fill)
-
-    @property
-    def output_size(self) -> tuple[int, int]:
-        """Height and width of every result, in pixels."""
-        return height_width(self.size)
 
     def plan(self, sizes: Sizes, keys: Keys) -> Windows:
         """Returns the part of each random box that lies in its image, and its place in the box."""

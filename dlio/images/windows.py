@@ -94,8 +94,24 @@ class Around:
         return self.transform.plan(sizes, keys)
 
 
+class OfSize:
+    """The member of a transform whose results have the size that it is given.
+
+    Attributes:
+        size: height and width of the result; one number for a square.
+    """
+
+    __slots__ = ()
+    size: int | tuple[int, int]
+
+    @property
+    def output_size(self) -> tuple[int, int]:
+        """Height and width of every result, in pixels."""
+        return height_width(self.size)
+
+
 @dataclass(frozen=True, slots=True)
-class RandomResizedCrop:
+class RandomResizedCrop(OfSize):
     """A random box, resized: torchvision's transform of this name on PIL images, and its horizontal flip.
 
     Attributes:
@@ -126,11 +142,6 @@ class RandomResizedCrop:
             if not is_range(bounds):
                 raise UsageError(f"{name}={bounds!r}: expected two numbers (low, high) with 0 < low <= high")
 
-    @property
-    def output_size(self) -> tuple[int, int]:
-        """Height and width of every result, in pixels."""
-        return height_width(self.size)
-
     def plan(self, sizes: Sizes, keys: Keys) -> Windows:
         """Returns random windows, distributed as torchvision's: ten tries, then the largest central box that fits."""
         numbers = uniform(keys, 2 * NUM_TRIES + 3)
@@ -158,7 +169,7 @@ class RandomResizedCrop:
 
 
 @dataclass(frozen=True, slots=True)
-class CenterCrop:
+class CenterCrop(OfSize):
     """The centre for evaluation: torchvision's `Resize(resize)` and `CenterCrop(size)` on PIL images, in one step.
 
     Attributes:
@@ -190,11 +201,6 @@ class CenterCrop:
             sizes = f"a whole number of at least {max(wanted)}, or a height and a width of at least {wanted}"
             raise UsageError(f"resize={self.resize!r}: expected {sizes}")
 
-    @property
-    def output_size(self) -> tuple[int, int]:
-        """Height and width of every result, in pixels."""
-        return height_width(self.size)
-
     def _resized(self, sizes: Sizes) -> Sizes:
         """Returns the sizes before the crop."""
         if isinstance(self.resize, (tuple, list)):
@@ -219,7 +225,7 @@ class CenterCrop:
 
 
 @dataclass(frozen=True, slots=True)
-class Resize:
+class Resize(OfSize):
     """The whole image, stretched to one size: torchvision's `Resize((height, width))`.
 
     Attributes:
@@ -238,11 +244,6 @@ class Resize:
         height_width(self.size)
         check_white(self.white)
         check_interpolation(self.interpolation)
-
-    @property
-    def output_size(self) -> tuple[int, int]:
-        """Height and width of every result, in pixels."""
-        return height_width(self.size)
 
     def plan(self, sizes: Sizes, keys: Keys) -> Windows:
         """Returns windows over the whole images; the keys play no part."""

@@ -89,10 +89,8 @@ def show(
 
 
 def _chosen(samples: PackedSamples, class_: str | None, count: int) -> list[int]:
-    if class_ is None:
-        return [int(number) for number in evenly_spaced(len(samples), count)] if len(samples) else []
-    members = classes.members(samples, class_)
-    return [members[index] for index in evenly_spaced(len(members), count)] if members else []
+    members = range(len(samples)) if class_ is None else classes.members(samples, class_)
+    return [members[index] for index in evenly_spaced(len(members), count).tolist()]
 
 
 def _as_others_read_it(picture: bytes | npt.NDArray[np.uint8] | None) -> bytes | npt.NDArray[np.uint8] | None:

@@ -109,7 +109,6 @@ class _Publisher(Executor):
             published.set_exception(error)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Ends the workers."""
         self._executor.shutdown(wait, cancel_futures=cancel_futures)
 
     def end(self, seconds: float | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -202,24 +203,17 @@ def _problem(header: Manifest, seen: Callable[[int], None], file: File) -> DlioE
 
 def _damaged_records(check: ShardCheck, shard: Shard, done: Counts) -> Iterator[Damage]:
     try:
-        reader = open_shard(check.header, shard)
+        with closing(open_shard(check.header, shard)) as reader:
+            for index in range(len(reader)):
+                if not index % EVERY:
+                    _note(done, shard, check.digest_share + (1 - check.digest_share) * index / len(reader))
+                yield from _damage(reader, index, check.decode)
     except CorruptRecordError as error:
         yield Damage(shard.name, error.path, error.problem, error.record, "", error.offset)
-        return
     except DlioError as error:
         if _is_inconclusive(error):
             raise
         yield Damage(shard.name, str(check.header.root / shard.files[0].name), error.text)
-        return
-    try:
-        for index in range(len(reader)):
-            if not index % EVERY:
-                _note(done, shard, check.digest_share + (1 - check.digest_share) * index / len(reader))
-            yield from _damage(reader, index, check.decode)
-    except CorruptRecordError as error:
-        yield Damage(shard.name, error.path, error.problem, error.record, "", error.offset)
-    finally:
-        reader.close()
 
 
 def _damage(reader: ShardReader | PartReader, index: int, decode: bool) -> Iterator[Damage]:
@@ -232,18 +226,12 @@ def _damage(reader: ShardReader | PartReader, index: int, decode: bool) -> Itera
     except DlioError as error:
         if _is_inconclusive(error):
             raise
-        if (
-            isinstance(error, CorruptRecordError)
-            and error.record is None
-            and error.path != without_credentials(str(path))
-        ):
-            raise
-        problem, record = error.text, None
+        problem, record = error.text, index
         if isinstance(error, CorruptRecordError):
-            problem, record = error.problem, error.record
-        yield Damage(
-            reader.shard.name, str(path), problem, index if record is None else record, _key(reader, index), offset
-        )
+            if error.record is None and error.path != without_credentials(str(path)):
+                raise
+            problem, record = error.problem, index if error.record is None else error.record
+        yield Damage(reader.shard.name, str(path), problem, record, _key(reader, index), offset)
 
 
 def _key(reader: ShardReader | PartReader, index: int) -> str:

@@ -66,7 +66,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 class _Rows:
-    """The rows of a file, record batch by record batch."""
+    """The rows of a file, record batch by record batch; a `Table`, whose groups are the batches' offsets."""
 
     def __init__(self, path: Path) -> None:
         self._file = RandomAccessFile(path)
@@ -121,11 +121,9 @@ class _Rows:
             return batch
 
     def groups(self) -> Iterator[tuple[int, int, int]]:
-        """Yields offset, rows and bytes of each record batch."""
         return ((at, batch.num_rows, batch.get_total_buffer_size()) for at, batch, _ in self._unread())
 
     def names(self, image: ArrowColumn) -> Iterator[pyarrow.Array]:
-        """Yields the paths of the images, a batch at a time."""
         for _, batch, read in self._unread():
             with reading(self._file.path):
                 read(image.name_buffers(batch))
@@ -134,14 +132,12 @@ class _Rows:
             yield found
 
     def batches(self, group: int, taken: Columns) -> Iterator[pyarrow.RecordBatch]:
-        """Yields the record batch at the offset `group`."""
         batch = self._batch(self._file.read(group, self._message(group)[1]))
         with reading(self._file.path):
             batch.validate(full=True)
         yield batch
 
     def close(self) -> None:
-        """Closes the file."""
         self._file.close()
 
 

@@ -89,14 +89,13 @@ def _of_split(path: Path, found: list[Path], match: str, split: str) -> list[Pat
 
 
 class _Rows:
-    """The rows of a file, group by group."""
+    """The rows of a file, group by group; a `Table`."""
 
     def __init__(self, path: Path) -> None:
         self._file = ParquetFile(RandomAccessFile(path))
         self.schema = self._file.schema
 
     def groups(self) -> Iterator[tuple[int, int, int]]:
-        """Yields number, rows and bytes of each row group."""
         for number, group in enumerate(self._file.groups):
             if group.num_rows and self._file.num_rows > self._file.file.num_bytes:
                 # each row will take memory: the pages must have as many
@@ -104,15 +103,12 @@ class _Rows:
             yield number, group.num_rows, group.num_bytes
 
     def names(self, image: ArrowColumn) -> Iterator[pyarrow.Array]:
-        """Yields the paths of the images, a row group at a time."""
         path = ".".join((*image.path, "path"))
         for number in range(len(self._file.groups)):
             yield from (image.names(batch) for batch in self._file.batches(number, [path]))
 
     def batches(self, group: int, taken: Columns) -> Iterator[pyarrow.RecordBatch]:
-        """Yields the batches of the row group of this number."""
         return self._file.batches(group, list(map(leaf, taken.values())))
 
     def close(self) -> None:
-        """Closes the file."""
         self._file.close()
