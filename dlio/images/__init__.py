@@ -16,11 +16,10 @@ from __future__ import annotations
 
 from dlio.images.augment import AutoAugment, RandAugment, TrivialAugmentWide
 from dlio.images.composed import Composed, Transforms, composed
-from dlio.images.effects import ColorJitter, Effect, Grayscale, RandomErasing
+from dlio.images.effects import ColorJitter, Effect, Grayscale, RandomErasing, RandomQuarterTurns, RandomVerticalFlip
 from dlio.images.mixing import CutMix, Mix, Mixup, RandomChoice
 from dlio.images.normalize import Normalize
 from dlio.images.padded import Pad, RandomCrop
-from dlio.images.turns import RandomQuarterTurns, RandomVerticalFlip
 from dlio.images.windows import WHITE, CenterCrop, RandomResizedCrop, Resize, Sizes, Transform, Windows
 
 __all__ = [

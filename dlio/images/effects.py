@@ -1,4 +1,4 @@
-"""Effects change the pixels of images that are decoded, cropped and resized."""
+"""Effects change the pixels of images that are decoded, cropped and resized, or turn the images."""
 
 from __future__ import annotations
 
@@ -9,7 +9,18 @@ import numpy as np
 
 from dlio.errors import UsageError
 from dlio.images.checks import is_number, is_range
-from dlio.images.operations import SATURATION, Images, carry_out, toned
+from dlio.images.operations import (
+    NOTHING,
+    SATURATION,
+    Images,
+    MovingEffect,
+    Steps,
+    carry_out,
+    joined,
+    move,
+    quarter,
+    toned,
+)
 from dlio.images.padded import Fill, check_fill
 from dlio.images.windows import NUM_TRIES, shapes_tried
 from dlio.random_keys import Keys, uniform
@@ -123,6 +134,42 @@ class RandomErasing:
         for row in np.flatnonzero(np.any(fits, axis=1) & (numbers[:, -1] < self.p)).tolist():
             top, left, bottom, right = boxes[row].tolist()
             images[row, top:bottom, left:right] = self.value
+
+
+@dataclass(frozen=True, slots=True)
+class RandomVerticalFlip(MovingEffect):
+    """Top and bottom exchanged in some images: torchvision's transform of this name.
+
+    Attributes:
+        p: the share of images that are flipped.
+
+    Raises:
+        UsageError: a share that is not from 0 to 1.
+    """
+
+    p: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_share(self.p)
+
+    def steps(self, size: tuple[int, int], keys: Keys) -> Steps:
+        """Returns the flip of each image, or nothing."""
+        flip = move((1.0, 0.0, 0.0, 0.0, -1.0, float(size[0])))
+        return joined(([flip if number < self.p else NOTHING] for (number,) in uniform(keys, 1).tolist()), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomQuarterTurns(MovingEffect):
+    """Images turned by 0, 90, 180 or 270 degrees, evenly; square results only."""
+
+    def steps(self, size: tuple[int, int], keys: Keys) -> Steps:
+        """Returns the turn of each image."""
+        height, width = size
+        if height != width:
+            found = f"the transform's results have {height} x {width} pixels"
+            raise UsageError(f"RandomQuarterTurns: {found}, expected square ones, such as {min(size)} x {min(size)}")
+        turns = [NOTHING, *(move(quarter(number, height, width)) for number in (1, 2, 3))]
+        return joined(([turns[int(4 * number)]] for (number,) in uniform(keys, 1).tolist()), 1)
 
 
 def _bounds(name: str, amount: Amount) -> tuple[float, float]:

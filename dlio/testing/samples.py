@@ -68,13 +68,8 @@ def _text(kind: Field, generator: np.random.Generator, number: int) -> bytes | s
     return b"" if number == 0 else MAGICS[number % len(MAGICS)] + generator.bytes(int(generator.integers(0, 700)))
 
 
-def same(found: Sample, expected: Sample) -> bool:
-    """Returns whether two samples have equal values of equal types, bit by bit; keys aside."""
-    return difference(found, expected) is None
-
-
 def difference(found: Sample, expected: Sample) -> str | None:
-    """Returns how two samples differ, by the first field that does, None if they are the same; keys aside."""
+    """Returns how two samples differ, by the first field that does; None if all values are equal, bit by bit."""
     if found.fields.keys() != expected.fields.keys():
         return f"the fields are {sorted(found.fields)}, expected {sorted(expected.fields)}"
     for name, value in expected.fields.items():

@@ -7,7 +7,7 @@ import pytest
 
 import dlio
 from dlio.errors import SourceError
-from dlio.pack.listing.large import LARGE_BYTES
+from dlio.pack.inspect.image_header import LARGE_BYTES
 from dlio.pack.sources import open_source
 from dlio.pack.sources.lmdb import _key_and_label
 from tests.helpers.images import image

@@ -18,7 +18,10 @@ from dlio.codecs.decode_ready import is_record
 from dlio.dataset.sample_group import Pieces
 from dlio.dataset.schema import DECODE_READY, MAX_PIXELS, ImageInfo
 from dlio.errors import DataError, SourceError
+from dlio.io import limits
 
+LARGE_BYTES = 64 << 20  # `check_large` does not check smaller inputs
+HEAD_BYTES = 4 << 10
 _PNG_BYTES = 33  # the signature and the first chunk
 _PNG_END = b"IEND\xaeB`\x82"
 _PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}  # a palette's colours are red, green and blue
@@ -26,6 +29,9 @@ _JPEG_END = b"\xff\xd9"
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0 to SOF15 without DHT, JPG, DAC
 _SCAN = 0xDA
 _info = lru_cache(1 << 12)(ImageInfo)
+# How files of the formats of dlio/codecs/pillow.py begin; WebP's RIFF is followed by its size.
+_STARTS = (b"\xff\xd8\xff", b"\x89PNG", b"BM", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+", b"RIFF", b"GIF8")
+_NETPBM = tuple(b"P%c" % kind for kind in b"0123456fy")
 
 
 def inspect_images(images: Pieces) -> list[ImageInfo]:
@@ -156,3 +162,18 @@ def decode_image(data: bytes) -> None:
                 image.load()
     except pillow.ERRORS as error:
         raise SourceError(f"it cannot be decoded: {pillow.reason(error)}") from None
+
+
+def check_large(head: bytes, num_bytes: int) -> None:
+    """Checks that an input that begins with `head` may be an image, before memory is allocated for all of it.
+
+    Raises:
+        SourceError: it is not an image, or too large.
+    """
+    if num_bytes <= LARGE_BYTES:
+        return
+    if not head.startswith((*_STARTS, *_NETPBM)):
+        raise SourceError(f"it is not an image: its {num_bytes:,} bytes begin like no known format")
+    if num_bytes > limits.sample_bytes():
+        most = f"more than the limit of {limits.sample_bytes():,} for one sample"
+        raise SourceError(f"it has {num_bytes:,} bytes, {most}: if it is an image, set DLIO_MAX_SAMPLE to its size")

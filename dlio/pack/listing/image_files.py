@@ -20,10 +20,10 @@ from dlio.dataset.sample_group import Pieces, SampleGroup
 from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import SourceError
 from dlio.pack import pace
+from dlio.pack.inspect.image_header import LARGE_BYTES, check_large
 from dlio.pack.listing.base import Column, Listing, Numbers, rows
 from dlio.pack.listing.image_objects import NOMINAL_BYTES, image_object_reader
 from dlio.pack.listing.keys import Keys
-from dlio.pack.listing.large import LARGE_BYTES, check_large
 from dlio.pack.listing.lists import Listed, ListPath
 from dlio.pack.prefetch import Prefetcher, side_by_side
 from dlio.urls import is_url

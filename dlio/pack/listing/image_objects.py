@@ -16,11 +16,11 @@ from dlio.errors import SourceError, StorageError
 from dlio.io.answers.listings import Entry
 from dlio.io.remote_files import RemoteFiles
 from dlio.pack import pace
+from dlio.pack.inspect.image_header import HEAD_BYTES, LARGE_BYTES, check_large
 from dlio.pack.listing.base import Listing, Refused, rows
 from dlio.pack.listing.classes import check_no_splits
 from dlio.pack.listing.image_tree import EXTENSIONS, without_images
 from dlio.pack.listing.keys import Keys, key_problem, printable
-from dlio.pack.listing.large import HEAD_BYTES, LARGE_BYTES, check_large
 from dlio.pack.prefetch import Depth, Prefetcher, idle_clock, side_by_side
 from dlio.urls import shown
 

@@ -20,6 +20,7 @@ from dlio.errors import DataError, SourceError
 from dlio.formats.layouts.squashfs.blocks import Image
 from dlio.io.random_access import RandomAccessFile
 from dlio.pack import pace
+from dlio.pack.inspect.image_header import HEAD_BYTES, LARGE_BYTES, check_large
 from dlio.pack.listing.archive_members import (
     IMAGES,
     STORED,
@@ -34,7 +35,6 @@ from dlio.pack.listing.classes import check_no_splits
 from dlio.pack.listing.image_files import file_state
 from dlio.pack.listing.image_tree import EXTENSIONS
 from dlio.pack.listing.keys import Keys
-from dlio.pack.listing.large import HEAD_BYTES, LARGE_BYTES, check_large
 from dlio.pack.prefetch import Prefetcher
 
 _LOOSE = "give the folder of the class folders with --root, or --source webdataset if these are its shards"

@@ -22,13 +22,12 @@ from dlio.formats.layouts.lmdb_pages import Entries, read_entries
 from dlio.formats.lmdb import DATA_FILE
 from dlio.io.random_access import RandomAccessFile
 from dlio.pack import pace
-from dlio.pack.inspect.image_header import inspect_image
+from dlio.pack.inspect.image_header import HEAD_BYTES, LARGE_BYTES, check_large, inspect_image
 from dlio.pack.listing.base import Column, Listing, Numbers
 from dlio.pack.listing.classes import check_no_splits
 from dlio.pack.listing.image_files import file_state
 from dlio.pack.listing.keys import Keys
 from dlio.pack.listing.labels import AUTO, LabelColumn
-from dlio.pack.listing.large import HEAD_BYTES, LARGE_BYTES, check_large
 from dlio.pack.listing.lists import Listed, read_lines
 from dlio.pack.prefetch import Prefetcher
 
