@@ -87,10 +87,8 @@ class DlioFileSystem(AbstractFileSystem):  # type: ignore[misc]
             FileNotFoundError: it does not exist.
         """
         root, files, below = self._found(path)
-        name = "/".join(filter(None, (root, below)))
-        if below in files.tree:
-            return {"name": name, "size": 0, "type": "directory"}
-        return {"name": name, "size": files.size(files.number(below)), "type": "file"}
+        number = None if below in files.tree else files.number(below)
+        return files.entry("/".join(filter(None, (root, below))), number)
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
         """Returns the entries of a folder, or a file itself, as `info` or by name.
@@ -100,16 +98,10 @@ class DlioFileSystem(AbstractFileSystem):  # type: ignore[misc]
         """
         root, files, below = self._found(path)
         if below not in files.tree:
-            found = [self.info(path)]
-        else:
-            names = {"/".join(filter(None, (root, below, name))): at for name, at in files.tree[below].items()}
-            found = [
-                {"name": name, "size": 0, "type": "directory"}
-                if number is None
-                else {"name": name, "size": files.size(number) if detail else None, "type": "file"}
-                for name, number in names.items()
-            ]
-        return found if detail else [each["name"] for each in found]
+            found = self.info(path)
+            return [found if detail else found["name"]]
+        names = {"/".join(filter(None, (root, below, name))): number for name, number in files.tree[below].items()}
+        return [files.entry(name, number) for name, number in names.items()] if detail else list(names)
 
     def _open(self, path: str, mode: str = "rb", **options: Any) -> _Content:
         if mode != "rb":
@@ -192,6 +184,12 @@ class _Files:
         if number is None:
             raise FileNotFoundError(errno.ENOENT, f"{self.samples.manifest.root} has no such sample", path)
         return number
+
+    def entry(self, name: str, number: int | None) -> dict[str, Any]:
+        """Returns what fsspec says of a file, or of a folder without a number."""
+        if number is None:
+            return {"name": name, "size": 0, "type": "directory"}
+        return {"name": name, "size": self.size(number), "type": "file"}
 
     def read(self, number: int) -> bytes:
         """Returns the content of a file; of a decode-ready record the JPEG that it was made of."""

@@ -14,7 +14,6 @@ from os import PathLike
 import numpy as np
 from numpy.typing import NDArray
 
-from dlio.dataset.schema import Array
 from dlio.errors import SourceError, UsageError
 from dlio.pack.listing.base import Column, Numbers
 from dlio.pack.listing.keys import printable
@@ -31,7 +30,6 @@ AUTO, NAMES, NUMBERS = "auto", "names", "numbers"  # what labels are: see `Label
 SEPARATORS = "|;"  # one of these in a label may separate several
 _OF_NUMBERS = " ,"  # so may these, if all between them are numbers
 _MOST_TEXT = 256  # characters of a text in a column: numpy gives each row the room of the longest
-Values = Array
 
 
 def check_kind(labels: str) -> None:
@@ -143,7 +141,7 @@ class LabelColumn:
             values[row, [number[name] for name in parts[row]]] = 1
         return values, names
 
-    def values(self) -> Values:
+    def values(self) -> Column:
         """Returns the values of a column that is not a label: numbers if all are, else text."""
         if all(is_number_text(text) for _, text in self._rows()):
             return self.numbers()
