@@ -72,22 +72,14 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Engine:
-    """Returns the engine of this name, or the module of this dotted path.
-
-    Raises:
-        UsageError: there is no such engine.
-    """
+    """Returns the engine of this name, or the module of this dotted path; raises UsageError if there is none."""
     return cast(Engine, extensions.load(name, "an engine", __name__, names(), ["open"]))
 
 
 def open_engine(
     name: str, workers: int | None = None, address: str | None = None
 ) -> AbstractContextManager[Pool | None]:
-    """Returns the context of the engine `name`, as `Engine.open`.
-
-    Raises:
-        UsageError: there is no such engine.
-    """
+    """Returns the context of the engine `name`, as `Engine.open`; raises as `load`."""
     return load(name).open(workers, address)
 
 
@@ -104,11 +96,7 @@ def refuse_workers(engine: str, workers: int | None, giver: str) -> None:
 
 
 def num_workers(workers: int | None) -> int:
-    """Returns the number of workers, by default one for each core that this process may use.
-
-    Raises:
-        UsageError: `workers` is not a whole number >= 1.
-    """
+    """Returns the number of workers, by default one for each usable core; raises UsageError for one below 1."""
     if workers is None:
         return num_usable_cores()
     if not isinstance(workers, int) or workers < 1:

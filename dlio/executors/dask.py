@@ -78,11 +78,7 @@ class _DaskExecutor(Executor):
         world.start(self._watch, "dlio-dask")
 
     def submit(self, fn: Callable[..., T], /, *args: object, **kwargs: object) -> Future[T]:
-        """Returns a future for a call, which cannot be cancelled.
-
-        Raises:
-            BrokenExecutor: the connection to the scheduler is known to be lost.
-        """
+        """Returns a future for a call, which cannot be cancelled; raises BrokenExecutor without a scheduler."""
         if self._client.status != "running":
             raise _gone()
         task = self._client.submit(fn, *args, pure=False, **kwargs)  # pure: equal tasks would count as one

@@ -14,11 +14,7 @@ T = TypeVar("T")
 
 @contextmanager
 def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A001  the contract's word
-    """Yields one worker, this process, whatever `workers` is.
-
-    Raises:
-        UsageError: an address is given.
-    """
+    """Yields one worker, this process, whatever `workers` is; raises UsageError for an address."""
     refuse_address("serial", address)
     yield Pool(_SerialExecutor(), 1)
 

@@ -37,11 +37,7 @@ def groups(samples: PackedSamples, most: int) -> list[ClassSamples]:
 
 
 def members(samples: PackedSamples, name: str) -> list[int]:
-    """Returns the samples of a class, given by its name or its number.
-
-    Raises:
-        UsageError: there is no such class.
-    """
+    """Returns the samples of a class, given by its name or its number; raises UsageError if there are none."""
     names = list(samples.manifest.class_names)
     number = names.index(name) if name in names else int(name) if name.isdecimal() and len(name) < 10 else -1
     labels = _labels(samples)

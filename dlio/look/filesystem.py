@@ -81,21 +81,13 @@ class DlioFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return self._opened[root]
 
     def info(self, path: str, **options: Any) -> dict[str, Any]:
-        """Returns name, type and size in bytes of a file or folder.
-
-        Raises:
-            FileNotFoundError: it does not exist.
-        """
+        """Returns name, type and size in bytes of a file or folder; raises FileNotFoundError."""
         root, files, below = self._found(path)
         number = None if below in files.tree else files.number(below)
         return files.entry("/".join(filter(None, (root, below))), number)
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
-        """Returns the entries of a folder, or a file itself, as `info` or by name.
-
-        Raises:
-            FileNotFoundError: it does not exist.
-        """
+        """Returns the entries of a folder, or a file itself, as `info` or by name; raises FileNotFoundError."""
         root, files, below = self._found(path)
         if below not in files.tree:
             found = self.info(path)

@@ -133,11 +133,7 @@ class Way:
 
 
 def find_way(num_images: int) -> Way:
-    """Returns how this machine mounts so many images as one folder.
-
-    Raises:
-        MissingError: the machine lacks something; says what, and who can help.
-    """
+    """Returns how this machine mounts so many images as one folder; raises MissingError for what it lacks."""
     program = next(filter(shutil.which, _PROGRAMS), None)
     if program is None:
         raise MissingError(f"squashfuse is not installed: apt-get install squashfuse, or load its module; else {_ASK}")

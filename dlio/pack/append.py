@@ -64,11 +64,7 @@ def check_recode(onto: Manifest, asked: Recode) -> None:
 
 
 def new_samples(onto: Manifest, listing: Listing) -> Listing:
-    """Returns the samples of a listing whose keys a data set does not have.
-
-    Raises:
-        SourceError, CorruptRecordError, StorageError: the data set's keys cannot be read.
-    """
+    """Returns the samples of a listing whose keys a data set does not have; raises as `keys_of`."""
     known = set(keys_of(onto))
     new = np.fromiter((key not in known for key in listing.keys), np.bool_, len(listing))
     if not new.all():

@@ -67,11 +67,7 @@ class PackPlan:
 
 
 def make_plan(source: Source, request: PackRequest) -> PackPlan:
-    """Returns the plan of packing `source`; reads only names and sizes, writes nothing.
-
-    Raises:
-        SourceError, StorageError, SchemaError, UsageError: as `dlio.pack`.
-    """
+    """Returns the plan of packing `source`; reads only names and sizes, writes nothing; raises as `dlio.pack`."""
     listing, recode, onto = source.listing(), request.recode, request.onto
     if onto is not None:
         listing, request = _appended(onto, listing, request)
@@ -106,11 +102,7 @@ def make_plan(source: Source, request: PackRequest) -> PackPlan:
 
 
 def _legal(listing: Listing, name: str) -> Listing:
-    """Returns the listing without the samples whose keys the format `name` cannot hold, which are refused.
-
-    Raises:
-        SchemaError: it cannot hold their fields.
-    """
+    """Returns the listing without keys that the format `name` refuses; raises SchemaError if it refuses the fields."""
     container = formats.require(name, listing.schema)
     if not isinstance(container, formats.PathFormat):
         return listing

@@ -100,11 +100,7 @@ class FolderContents:
         return {shard.name: shard for shard, is_whole in zip(wanted, whole, strict=True) if is_whole}
 
     def check_foreign(self) -> None:
-        """Checks that the folder holds nothing but what dlio packed.
-
-        Raises:
-            UsageError: it holds something else.
-        """
+        """Raises UsageError if the folder holds anything but what dlio packed."""
         if self.foreign:
             more = f" and {len(self.foreign) - 1} more" if len(self.foreign) > 1 else ""
             problem = f"{self.out} holds {self.foreign[0]!r}{more}, which dlio has not packed"
@@ -195,11 +191,7 @@ class PartialManifest:
             self._file = self._path.open("ab", buffering=0)
 
     def append(self, shard: Shard) -> None:
-        """Adds a published shard.
-
-        Raises:
-            StorageError: the file system refused.
-        """
+        """Adds a published shard; raises StorageError."""
         line = seal.sealed_line(shard.to_json())
         with files.storage_errors("write", self._path):
             while line:  # an almost full disk writes only a part

@@ -27,11 +27,7 @@ _RANGES = 24  # three of each file
 
 
 def read_rate(paths: Sequence[Path]) -> tuple[float, int]:
-    """Returns the rate at which these files are read, several at a time, and how many bytes were read.
-
-    Raises:
-        StorageError: a file cannot be read.
-    """
+    """Returns the rate at which files are read, several at a time, and how many bytes; raises StorageError."""
     began = time.perf_counter()
     until, most = began + SECONDS, MOST_BYTES // _THREADS
     with Threads(_THREADS, "dlio-bench") as pool:
@@ -64,11 +60,7 @@ def url_rate(manifest: Manifest) -> tuple[float, int]:
 
 
 def bring(manifest: Manifest, folder: Path) -> Manifest:
-    """Copies a data set at a URL to a folder, and returns its manifest there.
-
-    Raises:
-        StorageError: a file cannot be read or written.
-    """
+    """Copies a data set at a URL to a folder, and returns its manifest there; raises StorageError."""
     origin = RemoteFiles(manifest.url)
     for file in files_of(manifest.shards):
         path = folder / file.name

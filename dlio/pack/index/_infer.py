@@ -33,11 +33,7 @@ def with_index(path: Path) -> tuple[Path, ...]:
 
 
 def begins_with(path: Path, num_bytes: int) -> bytes:
-    """Returns the first `num_bytes` of a regular file, or all if it has fewer; nothing of anything else.
-
-    Raises:
-        StorageError: it cannot be read.
-    """
+    """Returns the first `num_bytes` of a regular file, or all; nothing of anything else; raises StorageError."""
     if not path.is_file():
         return b""
     with closing(RandomAccessFile(path)) as file:
@@ -55,11 +51,7 @@ def own_keys(records: Path) -> Callable[[Sample], str]:
 
 
 def legal_schema(path: Path, fields: dict[str, Field]) -> Schema:
-    """Returns the schema of these fields, `image` and `label` first.
-
-    Raises:
-        SchemaError: there are no fields, or a name is not allowed.
-    """
+    """Returns the schema of these fields, `image` and `label` first; raises SchemaError if it is none."""
     if not fields:
         raise SchemaError(f"{path}: its records have no fields that dlio reads: {ADVICE}")
     order = sorted(fields, key=lambda name: ({"image": 0, "label": 1}.get(name, 2), name))
@@ -70,11 +62,7 @@ def legal_schema(path: Path, fields: dict[str, Field]) -> Schema:
 
 
 def common_field(name: str, found: list[Field]) -> Field:
-    """Returns the field that fits all of `found`; a dimension that differs becomes variable.
-
-    Raises:
-        SchemaError: they differ in type or in the number of dimensions.
-    """
+    """Returns the field that fits all of `found`; a dimension that differs becomes variable; raises SchemaError."""
     if len({(kind.dtype, len(kind.shape)) for kind in found}) > 1:
         kinds = ", ".join(sorted({str(kind) for kind in found}))
         raise SchemaError(f"the field {name!r} is {kinds} in the first records: {ADVICE}")

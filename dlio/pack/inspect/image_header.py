@@ -145,11 +145,7 @@ def _other(data: bytes) -> ImageInfo:
 
 
 def decode_image(data: bytes) -> None:
-    """Decodes an image and throws the pixels away.
-
-    Raises:
-        SourceError: the header or the pixels are damaged.
-    """
+    """Decodes an image and throws the pixels away; raises SourceError if header or pixels are damaged."""
     from dlio.codecs import pillow
 
     inspect_image(data)

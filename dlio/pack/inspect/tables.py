@@ -14,11 +14,7 @@ from dlio.pack.prefetch import side_by_side
 
 
 def open_tables(manifest: Manifest) -> Iterator[tuple[Shard, SampleTable | PartTable | None]]:
-    """Yields each shard and its table, which stays open until the next one; None for a shard without.
-
-    Raises:
-        CorruptRecordError, StorageError: as `open_table`.
-    """
+    """Yields each shard and its table, open until the next one, None for one without; raises as `open_table`."""
     opened = side_by_side(partial(open_table, manifest), manifest.shards)
     for shard, table in zip(manifest.shards, opened, strict=True):
         if table is None:

@@ -64,11 +64,7 @@ class _Directory:
         self._file, self._path, self._most = file, path, most
 
     def read(self, num_bytes: int = -1) -> bytes:
-        """Returns the next bytes.
-
-        Raises:
-            SourceError: more than `most` bytes are asked for.
-        """
+        """Returns the next bytes; raises SourceError if more than `most` are asked for."""
         left = max(0, os.fstat(self._file.fileno()).st_size - self._file.tell())
         wanted = left if num_bytes < 0 else min(num_bytes, left)  # memory is allocated before the read
         if wanted > self._most:

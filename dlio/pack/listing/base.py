@@ -72,11 +72,7 @@ class Listing:
         return Listing(self.schema, self.keys.take(indices), take(self.num_bytes, indices), columns, self.image_fields)
 
     def check_whole(self) -> None:
-        """Checks that no entry was refused.
-
-        Raises:
-            SourceError: an entry was refused; gives the reason, and the number of other refused entries.
-        """
+        """Raises SourceError if an entry was refused: the reason, and the number of other refused entries."""
         if self.refused:
             others = len(self.refused) - 1
             more = f" ({others} more {'entries are' if others > 1 else 'entry is'} refused)" if others else ""

@@ -44,11 +44,7 @@ def read_classes(given: str | Path | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def check_no_splits(path: Path | str, folders: Sequence[str], advice: str) -> None:
-    """Checks that the folders taken for classes are not the parts of a data set, such as train and val.
-
-    Raises:
-        UsageError: all of them are named so.
-    """
+    """Raises UsageError if folders taken for classes are all named as parts of a data set, such as train and val."""
     if folders and {name.lower() for name in folders} <= SPLITS:
         raise UsageError(f"{path} holds the splits {', '.join(folders)} instead of classes: {advice}")
 

@@ -39,11 +39,7 @@ def check_kind(labels: str) -> None:
 
 
 def field_of_column(column: str, taken: Collection[str]) -> str:
-    """Returns the name of the field for a column, with _ for what a field's name cannot have.
-
-    Raises:
-        UsageError: it is the name of another field.
-    """
+    """Returns a column's field, with _ for what a name cannot have; raises UsageError if another has this name."""
     name = re.sub(r"\W|^(?=\d)", "_", column.strip(), flags=re.ASCII)
     if name in taken or name in ("image", "label"):
         raise UsageError(f"the column {column!r} would be a second field {name!r}: rename it")
@@ -221,11 +217,7 @@ def stack(columns: Sequence[LabelColumn]) -> NDArray[np.float32]:
 
 
 def add_offset(labels: Numbers, amount: int) -> Numbers:
-    """Returns labels with `amount` added.
-
-    Raises:
-        UsageError: a sum is beyond int64.
-    """
+    """Returns labels with `amount` added; raises UsageError if a sum is beyond int64."""
     least, most = int(labels.min()) + amount, int(labels.max()) + amount
     if least < _LEAST or most > _MOST:
         raise UsageError(f"--label-offset {amount} makes labels from {least} to {most}: they do not fit an int64")

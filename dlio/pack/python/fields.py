@@ -103,11 +103,7 @@ def _flat(given: Mapping[str, Any], around: str = "") -> Iterator[tuple[str, Any
 
 
 def encoded(value: object, encoding: str, quality: int) -> bytes:
-    """Returns an image; bytes, which are one already, unchanged.
-
-    Raises:
-        SchemaError: the value is not pixels that the encoding can hold.
-    """
+    """Returns an image, or unchanged bytes, which are one; raises SchemaError for pixels that it cannot hold."""
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     pixels = np.asarray(value)

@@ -51,11 +51,7 @@ class Items:
         return f"{own.__module__}.{name}{f' ({told})' if told else ''}"
 
     def listing(self) -> Listing:
-        """Returns a row for each item, of equal sizes, since these are unknown.
-
-        Raises:
-            UsageError: an item cannot be pickled.
-        """
+        """Returns a row for each item, of equal sizes, since these are unknown; raises UsageError."""
         pickled = np.empty(len(self.items), dtype=object)
         pickled[:] = [_pickled(number, item) for number, item in enumerate(self.items)]
         keys, sizes = Keys.of(_names(self.items)), np.ones(len(pickled), "int64")

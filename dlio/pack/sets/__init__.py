@@ -192,11 +192,7 @@ def _groups(found: Manifest, pattern: str) -> npt.NDArray[np.int64]:
 
 
 def _column(found: Manifest, name: str) -> Array:
-    """Returns a small field of numbers of all samples, (n, *shape); labels without the label offset.
-
-    Raises:
-        UsageError: there is no such field.
-    """
+    """Returns a small field of numbers of all samples, (n, *shape), labels without offset; raises UsageError."""
     known = sample_table.columns(found.schema)
     if name not in known:
         raise UsageError(f"{found.root} has no small field {name!r} of numbers, only {', '.join(known) or 'none'}")

@@ -45,11 +45,7 @@ class Condition:
 
     @classmethod
     def of(cls, text: str) -> Condition:
-        """Returns the condition in a text such as `label>=10`.
-
-        Raises:
-            UsageError: it is not a condition.
-        """
+        """Returns the condition in a text such as `label>=10`; raises UsageError if it is none."""
         found = _CONDITION.fullmatch(text)
         if found is None or (found["name"] == KEY and found["how"] not in ("=", "!=")):
             raise UsageError(f"--where {text!r}: expected a field and a number, such as label>=10, or key=cat/*")
@@ -76,11 +72,7 @@ class Condition:
 
 
 def check_fractions(fractions: Sequence[float]) -> None:
-    """Checks the sizes of parts.
-
-    Raises:
-        UsageError: one is not a number above 0, or they exceed 1 together.
-    """
+    """Raises UsageError if the sizes of parts are not numbers above 0, or exceed 1 together."""
     try:
         fits = len(fractions) > 0 and min(fractions) > 0 and sum(fractions) <= 1 + 1e-9
     except TypeError:  # no numbers

@@ -136,11 +136,7 @@ class Planned:
 
 
 def planned(out: Path, like: Manifest, held: Sequence[BasedShard], origin: dict[str, Any]) -> Planned:
-    """Returns a data set of these shards, to be written to `out`, with the format and schema of `like`.
-
-    Raises:
-        UsageError: there are no samples.
-    """
+    """Returns a data set of shards for the folder `out`, of the format and schema of `like`; raises UsageError."""
     if not held:
         raise UsageError(f"no samples are left for {out}: dlio info lists the classes and their samples")
     bases = {base: link_name(number) for number, base in enumerate(dict.fromkeys(each.base for each in held))}

@@ -56,11 +56,7 @@ def format_names() -> list[str]:
 
 
 def load(name: str) -> SourceModule:
-    """Returns the module of a source, which is one of dlio's or has a dotted path.
-
-    Raises:
-        UsageError: there is no such source.
-    """
+    """Returns the module of a source, of dlio or of a dotted path; raises UsageError if there is none."""
     package = f"{__name__}.objects" if name in extensions.names([_OBJECTS]) else __name__
     return cast(SourceModule, extensions.load(name, "a source", package, names(), ["open_source"]))
 
