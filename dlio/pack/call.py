@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,8 +17,8 @@ from dlio.pack.listing.classes import read_classes
 from dlio.pack.listing.joined import joined
 from dlio.pack.pace import Limits
 from dlio.pack.recode import KEEP, Recode
-from dlio.pack.request import PackRequest
-from dlio.pack.run import pack_source
+from dlio.pack.request import Asked, PackRequest
+from dlio.pack.run import pack_to_folder
 from dlio.pack.sources import open_source
 from dlio.pack.upload import pack_to_url
 from dlio.pack.write import Writing
@@ -100,15 +99,10 @@ def pack(
         raise UsageError("there is no source to pack")
     onto = appendable(out) if append else None
     format = container(onto, format)  # noqa: A001
-    pack_to = partial(pack_to_url, url=str(out)) if names_url(out) else partial(pack_source, out=Path(out))
-    return pack_to(
-        joined([each if hasattr(each, "listing") else open_source(each) for each in given]),
-        request=PackRequest(
-            format, shard_size, num_shards, shuffle, label_offset, recode or KEEP, read_classes(classes), onto
-        ),
-        writing=Writing(on_error == "skip", digest, Limits(max_ops, max_rate)),
-        engine=open_engine(engine, workers) if isinstance(engine, str) else nullcontext(engine),
-        overwrite=overwrite,
-        started=started,
-        report=report,
-    )
+    whole = joined([each if hasattr(each, "listing") else open_source(each) for each in given])
+    names = read_classes(classes)
+    request = PackRequest(format, shard_size, num_shards, shuffle, label_offset, recode or KEEP, names, onto)
+    writing = Writing(on_error == "skip", digest, Limits(max_ops, max_rate))
+    workers_of = open_engine(engine, workers) if isinstance(engine, str) else nullcontext(engine)
+    asked = Asked(whole, request, writing, workers_of, overwrite, started, report)
+    return pack_to_url(str(out), asked) if names_url(out) else pack_to_folder(Path(out), asked)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 
 from dlio import formats
-from dlio.dataset.manifest import Manifest
+from dlio.dataset.manifest import Manifest, Shard
 from dlio.errors import SourceError, UsageError
+from dlio.executors import Pool
 from dlio.pack import append
 from dlio.pack.listing.base import Listing, Source
 from dlio.pack.listing.classes import check_indices, offset_labels, pinned, without_rows
@@ -36,6 +38,22 @@ class PackRequest:
     recode: Recode = KEEP
     classes: tuple[str, ...] = ()
     onto: Manifest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a call of `dlio.pack` asks for; `overwrite`, `started` and `report` are its arguments.
+
+    The limits of `writing` are those of all workers together.
+    """
+
+    source: Source
+    request: PackRequest
+    writing: Writing
+    engine: AbstractContextManager[Pool | None]
+    overwrite: bool
+    started: Callable[[int, int], None]
+    report: Callable[[Shard], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +155,11 @@ def _appended(onto: Manifest, listing: Listing, request: PackRequest) -> tuple[L
     return append.new_samples(onto, listing), replace(request, classes=classes, label_offset=offset)
 
 
-def plan_to_write(source: Source, request: PackRequest, writing: Writing) -> PackPlan:
+def plan_to_write(asked: Asked) -> PackPlan:
     """Returns the plan as `make_plan`, within the limits of all workers; bad entries are errors unless skipped."""
-    with limited(writing.limits):
-        plan = make_plan(source, request)
-    if not writing.skip_bad:
+    with limited(asked.writing.limits):
+        plan = make_plan(asked.source, asked.request)
+    if not asked.writing.skip_bad:
         plan.listing.check_whole()
     return plan
 

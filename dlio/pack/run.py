@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -26,9 +25,9 @@ from dlio.pack.overwrite import folder_to_pack_into, next_folder, replace_packed
 from dlio.pack.parts.join import begin_files, clear_parts, joined
 from dlio.pack.plan import ShardPlan
 from dlio.pack.publish import publishing
-from dlio.pack.request import PackPlan, PackRequest, plan_to_write
+from dlio.pack.request import Asked, PackPlan, plan_to_write
 from dlio.pack.resume import CLAIMS, FolderContents, PartialManifest, clear_all_aside, clear_aside, clear_manifests
-from dlio.pack.write import ASIDE, WriteTask, Writing, here, write_shard
+from dlio.pack.write import ASIDE, NOWHERE, WriteTask, Writing, here, write_shard
 from dlio.urls import is_url
 
 log = logging.getLogger(__name__)
@@ -36,12 +35,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """How a plan is carried out; `started` and `report` are those of `dlio.pack`."""
+    """How workers carry out what was asked for; the limits of `writing` are those of each."""
 
+    asked: Asked
     pool: Pool
     writing: Writing
-    started: Callable[[int, int], None]
-    report: Callable[[Shard], None]
+
+    @classmethod
+    def by(cls, pool: Pool, asked: Asked, publisher: str = NOWHERE) -> Running:
+        """Returns how these workers carry it out; see `Writing.publisher`."""
+        limits = asked.writing.limits.share(pool.workers)
+        return cls(asked, pool, replace(asked.writing, limits=limits, publisher=publisher))
 
     def begin(self, plan: PackPlan, done: Mapping[str, Shard]) -> list[ShardPlan]:
         """Reports the progress so far, and returns the shards that are left to write."""
@@ -49,14 +53,14 @@ class Running:
         for unit in units:
             if unit.name in done:
                 self.tell(unit, done[unit.name])
-        self.started(len(plan.listing), len(units))
+        self.asked.started(len(plan.listing), len(units))
         return [unit for unit in units if unit.name not in done]
 
     def tell(self, unit: ShardPlan, shard: Shard) -> None:
         """Reports a finished shard; a part counts as a shard whose one file has the part's bytes."""
         if unit.place is not None:
             shard = shard.replace(files=(File(unit.place.file, unit.num_bytes, ""),))
-        self.report(shard)
+        self.asked.report(shard)
 
 
 def _packed_already(plan: PackPlan, held: FolderContents, *, proved: bool) -> Manifest | None:
@@ -67,42 +71,27 @@ def _packed_already(plan: PackPlan, held: FolderContents, *, proved: bool) -> Ma
     return held.published if whole and held.is_of(plan.header, plan.inputs) else None
 
 
-def pack_source(
-    source: Source,
-    out: Path,
-    request: PackRequest,
-    writing: Writing,
-    engine: AbstractContextManager[Pool | None],
-    *,
-    overwrite: bool,
-    started: Callable[[int, int], None],
-    report: Callable[[Shard], None],
-) -> Manifest:
-    """Packs `source` into shards in the folder `out` and returns their manifest; arguments and errors as `dlio.pack`.
-
-    The limits of `writing` are those of all workers together.
-    """
-    files.new_hash(writing.digest)
+def pack_to_folder(out: Path, asked: Asked) -> Manifest:
+    """Packs a source into shards in the folder `out` and returns their manifest; raises as `dlio.pack`."""
+    files.new_hash(asked.writing.digest)
     check_ground(out, ASIDE)
     check_manifests(out, manifest.NAME, manifest.PARTIAL_NAME)
     try:
-        with engine as pool:
+        with asked.engine as pool:
             if pool is None:  # this rank was a worker of rank 0, which is done
                 return Manifest.load(out)
-            _check_apart(out.resolve(), source)
-            plan = plan_to_write(source, request, writing)
+            _check_apart(out.resolve(), asked.source)
+            plan = plan_to_write(asked)
             if plan.onto is not None and not plan.shards and not (out / ASIDE).exists():
                 return plan.onto
-            if done := _packed_already(plan, FolderContents.look(out), proved=overwrite):
+            if done := _packed_already(plan, FolderContents.look(out), proved=asked.overwrite):
                 return done
-            writing = replace(writing, limits=writing.limits.share(pool.workers), publisher=here())
             with files.storage_errors("create", out):
                 (out / ASIDE).mkdir(mode=0o755, parents=True, exist_ok=True)
             check_ground(out, ASIDE)  # from now on no other user can replace it
             with exclusively(out / ASIDE / CLAIMS, f"dlio pack into {out}"):
                 try:
-                    running = Running(pool, writing, started, report)
-                    return _run_plan(plan, FolderContents.look(out), running, overwrite=overwrite)
+                    return _run_plan(plan, FolderContents.look(out), Running.by(pool, asked, here()))
                 finally:
                     clear_aside(out, of_this_process=True)  # an interrupt comes between any two steps
     finally:
@@ -124,7 +113,7 @@ def _check_apart(out: Path, source: Source) -> None:
         raise UsageError(f"{out} is inside the input: give a folder outside of {path}")
 
 
-def _run_plan(plan: PackPlan, held: FolderContents, running: Running, *, overwrite: bool) -> Manifest:
+def _run_plan(plan: PackPlan, held: FolderContents, running: Running) -> Manifest:
     """Writes the missing shards and returns the published manifest."""
     if plan.onto is not None and not plan.shards:
         clear_all_aside(held.out)  # of a run that was killed when it had published its manifest
@@ -134,9 +123,9 @@ def _run_plan(plan: PackPlan, held: FolderContents, running: Running, *, overwri
         whole = append.published(plan.onto, _run(plan, FolderContents.look(folder), running))
         clear_all_aside(held.out)
         return whole
-    folder = folder_to_pack_into(held, plan.header, plan.inputs, plan.listing.keys, overwrite)
+    folder = folder_to_pack_into(held, plan.header, plan.inputs, plan.listing.keys, running.asked.overwrite)
     if folder == held.out:
-        whole = _run(plan, held, running, proved=overwrite)
+        whole = _run(plan, held, running, proved=running.asked.overwrite)
     else:
         whole = replace_packed(held, _run(plan, FolderContents.look(folder), running))
     clear_all_aside(held.out)

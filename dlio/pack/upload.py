@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, closing
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,47 +23,35 @@ from dlio.dataset import manifest, seal
 from dlio.dataset.manifest import Manifest, Shard
 from dlio.dataset.remote import fetch_manifest, load
 from dlio.errors import ManifestError, StorageError, UsageError
-from dlio.executors import Pool
 from dlio.io import files
 from dlio.io.ground import temporary_base
 from dlio.io.remote_files import RemoteFiles, check_writable
-from dlio.pack.listing.base import Source
 from dlio.pack.overwrite import check_same
 from dlio.pack.plan import ShardPlan, shard_number
 from dlio.pack.prefetch import side_by_side
-from dlio.pack.request import PackPlan, PackRequest, plan_to_write
+from dlio.pack.request import Asked, PackPlan, plan_to_write
 from dlio.pack.resume import FolderContents, names_of
 from dlio.pack.run import Running, check_keys, whole_manifest, write_missing
-from dlio.pack.write import ASIDE, Writing
+from dlio.pack.write import ASIDE
 from dlio.urls import shown
 
 _HEADER = "header"
 _MOST_BYTES = 16 << 20  # of a header or a line, which may name entries that were refused or skipped
 
 
-def pack_to_url(
-    source: Source,
-    url: str,
-    request: PackRequest,
-    writing: Writing,
-    engine: AbstractContextManager[Pool | None],
-    *,
-    overwrite: bool,
-    started: Callable[[int, int], None],
-    report: Callable[[Shard], None],
-) -> Manifest:
-    """Packs `source` into shards at a URL and returns their manifest; arguments and errors as `dlio.pack`."""
-    files.new_hash(writing.digest)
+def pack_to_url(url: str, asked: Asked) -> Manifest:
+    """Packs a source into shards at a URL and returns their manifest; raises as `dlio.pack`."""
+    files.new_hash(asked.writing.digest)
     url = url.rstrip("/")
-    if overwrite:
+    if asked.overwrite:
         raise UsageError(f"--overwrite works only for a folder: remove {shown(url)} first, or give another URL")
     check_writable(url)
-    with engine as pool:
+    with asked.engine as pool:
         if pool is None:  # this rank was a worker of rank 0, which is done
             return load(url)
-        if f"{shown(url)}/".startswith(f"{str(source.path).rstrip('/')}/"):
+        if f"{shown(url)}/".startswith(f"{str(asked.source.path).rstrip('/')}/"):
             raise UsageError(f"{shown(url)} is inside the input: give another URL to write")
-        plan = replace(plan_to_write(source, request, writing), parts={})  # a store has no files to write into
+        plan = replace(plan_to_write(asked), parts={})  # a store has no files to write into
         with closing(RemoteFiles(url, is_alone=True)) as store:  # closed before workers are forked
             held = _look(store, url)
             check_same(held, plan.header, plan.inputs, plan.listing.keys, "give another URL, or remove what is there")
@@ -72,8 +60,7 @@ def pack_to_url(
                 _clear(store)
                 return held.published
             store.put(f"{ASIDE}/{_HEADER}", seal.sealed_line(manifest.header(plan.header)))
-        writing = replace(writing, limits=writing.limits.share(pool.workers))
-        return _pack(plan, url, done, Running(pool, writing, started, report))
+        return _pack(plan, url, done, Running.by(pool, asked))
 
 
 def _look(store: RemoteFiles, url: str) -> FolderContents:
