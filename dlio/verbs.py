@@ -68,16 +68,17 @@ def index(
     the times of their last change, by which a changed file is found when it is read.
 
     Args:
-        path: the folder of the shards, or of the images; a list of images; or a source of `dlio.sources`.
+        path: the folder of the shards, or of the images; a list of images; or a source of `dlio.sources`. If shards are
+            read-only, give a folder of links to them and their indexes.
         out: of images: the folder to write, new or empty; by default next to the images, `photos-index` for `photos`.
         format: of shards: tfrecord, recordio, lmdb, hdf5, webdataset, squashfs, mds, parquet, litdata, array_record, or
             a module's dotted path.
         checksums: of images: reads each file once for its checksum, by which a change is found instead, whatever the
             time of the file. `dlio.stage` needs them.
         on_error: of images: `skip` leaves out missing files and bad entries, and lists them in the manifest.
-        match: of shards: a pattern of the names to take, such as `train-*`.
+        match: of shards: a pattern of the names to take, such as `train-*`; by default all, which must then be one set.
         schema: of shards: the schema of all records; by default inferred from the first records.
-        label_offset: of shards: what was added to class indices when they were made.
+        label_offset: of shards: what was added to class indices when they were made (1 in TensorFlow's ImageNet files).
         overwrite: replaces the manifest of an earlier call.
         workers: the number of processes; by default one for each usable core.
         started: called once with the size of all shards in bytes, and their number.
@@ -88,6 +89,7 @@ def index(
         SchemaError: dlio has no schema for the records, or `label_offset` is given and they have no whole labels.
         CorruptRecordError: a record is damaged or does not follow the schema; the error names file, record and offset.
         StorageError: a folder cannot be read or written, or another process is indexing it.
+        MissingPackageError: there are decode-ready records, and this installation cannot read them.
         UsageError: arguments contradict each other, or a folder holds something else.
     """
     general: dict[str, Any] = {"overwrite": overwrite, "workers": workers, "started": started, "report": report}
@@ -121,6 +123,7 @@ def verify(
         ManifestError: `dataset` holds no data set, or its manifest is damaged.
         StorageError: this user may not read a file.
         MissingPackageError: the format's own package is not installed.
+        UsageError: the format is a module of another package, which is not imported.
     """
     return find_damage(_manifest(dataset), decode=decode, workers=workers, report=report)
 

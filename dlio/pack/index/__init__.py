@@ -51,30 +51,10 @@ def index(
     started: Callable[[int, int], None] = lambda num_bytes, num_shards: None,
     report: Callable[[Shard], None] = lambda shard: None,
 ) -> Manifest:
-    """Makes the shards in the folder `path` a dlio data set, whatever tool made them, and returns its manifest.
+    """Makes the shards in the folder `path` a dlio data set; arguments and errors are those of `dlio.index`.
 
     Every record is read once. Its key, checksum and small numbers are kept. A record without a key, or with the key of
     an earlier record, gets the key `SHARD/000012`, where 12 is its number in its shard.
-
-    Args:
-        path: the folder of the shards; if it is read-only, a folder of links to the shards and their indexes.
-        format: tfrecord, recordio, lmdb, hdf5, webdataset, squashfs, mds, parquet, litdata, array_record, or a
-            module's dotted path.
-        match: a pattern of the names to take, such as `train-*`; by default all, which must then be one set.
-        schema: the schema of all records; by default inferred from the first records.
-        label_offset: what was added to class indices when the shards were made (1 in TensorFlow's ImageNet files).
-        overwrite: replaces the manifest of an earlier call.
-        workers: the number of processes; by default one for each usable core.
-        started: called once with the size of the shards found, and their number.
-        report: called with each shard after it has been read.
-
-    Raises:
-        SourceError: there are no shards, or some shards of a set are missing.
-        SchemaError: dlio has no schema for the records, or `label_offset` is given and they have no whole labels.
-        CorruptRecordError: a record is damaged or does not follow the schema; the error names file, record and offset.
-        StorageError: the folder cannot be read or written, or another process is indexing it.
-        MissingPackageError: there are decode-ready records, and this installation cannot read them.
-        UsageError: the folder holds several sets of shards, or a data set of dlio.
     """
     root, layout = Path(path).absolute(), load(format)
     check_ground(root, CLAIMS, HIDDEN)

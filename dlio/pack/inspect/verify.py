@@ -68,20 +68,9 @@ def verify(
     workers: int | None = None,
     report: Callable[[Shard], None] = lambda shard: None,
 ) -> list[Damage]:
-    """Returns all damage in the data set at `manifest.root`, in the order of shards and records; empty if it is whole.
+    """Returns all damage in the data set at `manifest.root`; arguments and errors are those of `dlio.verify`.
 
     In a data set that is staged in parts, only the local part is checked (`Manifest.shards_here`).
-
-    Args:
-        manifest: the data set.
-        decode: also decodes every image.
-        workers: the number of processes; by default one for each usable core.
-        report: called with each checked shard.
-
-    Raises:
-        UsageError: the format is a module of another package, which is not imported.
-        MissingPackageError: the format's own package is not installed.
-        StorageError: this user may not read a file.
     """
     if manifest.format != TREE:
         formats.load(manifest.format)
