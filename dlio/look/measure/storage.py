@@ -7,7 +7,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from io import FileIO
 from itertools import islice
 from pathlib import Path
 
@@ -75,21 +74,17 @@ def _read(parts: Sequence[tuple[Path, float, float]], until: float, most: int) -
     """Reads parts of files, each from a share of its file's bytes to another; returns how many bytes were read."""
     view, total = memoryview(bytearray(files.BLOCK_BYTES)), 0
     for path, first, last in parts:
-        with files.storage_errors("read", path), FileIO(path, opener=_open) as file:
-            size = os.fstat(file.fileno()).st_size
+        with files.opened_regular(path) as file:
+            size = os.fstat(file).st_size
             at, end = int(size * first), int(size * last)
-            os.posix_fadvise(file.fileno(), at, end - at, os.POSIX_FADV_DONTNEED)  # refuses a pipe
-            while at < end and (count := os.preadv(file.fileno(), [view[: end - at]], at)):
+            os.posix_fadvise(file, at, end - at, os.POSIX_FADV_DONTNEED)
+            while at < end and (count := os.preadv(file, [view[: end - at]], at)):
                 at, total = at + count, total + count
                 if time.perf_counter() >= until or total >= most:
                     break
         if time.perf_counter() >= until or total >= most:
             break
     return total
-
-
-def _open(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # opening a pipe does not wait
 
 
 def write_rate(folder: Path) -> tuple[float, float]:
