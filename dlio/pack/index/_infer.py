@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 
 from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import SchemaError
 from dlio.formats.layouts.text_index import index_paths
-from dlio.io.random_access import RandomAccessFile
 
 MAX_RECORDS = 100
 MAX_BYTES = 64 << 20
@@ -30,14 +28,6 @@ def with_index(path: Path) -> tuple[Path, ...]:
     """Returns `path` and the text index next to it, if there is one."""
     index, _ = index_paths(path)
     return (path, index) if index.is_file() else (path,)
-
-
-def begins_with(path: Path, num_bytes: int) -> bytes:
-    """Returns the first `num_bytes` of a regular file, or all; nothing of anything else; raises StorageError."""
-    if not path.is_file():
-        return b""
-    with closing(RandomAccessFile(path)) as file:
-        return file.read(0, min(num_bytes, file.num_bytes))
 
 
 def no_keys(records: Path) -> Callable[[Sample], str]:

@@ -8,7 +8,8 @@ from pathlib import Path
 from dlio.dataset.schema import Schema
 from dlio.formats.readonly.array_record import MAGIC, Records
 from dlio.pack.index._examples import example_schema
-from dlio.pack.index._infer import begins_with, first_records, own_keys
+from dlio.pack.index._infer import first_records, own_keys
+from dlio.pack.listing.file_sets import begins_with
 
 keys = own_keys  # an Example's `__key__`, or `image/filename`
 

@@ -20,7 +20,8 @@ from dlio.errors import SchemaError
 from dlio.formats.hdf5 import KEY
 from dlio.formats.layouts.aliases import field_names
 from dlio.formats.layouts.hdf5_rows import load_h5py, reading
-from dlio.pack.index._infer import ADVICE, begins_with, legal_schema, no_keys, own_keys
+from dlio.pack.index._infer import ADVICE, legal_schema, no_keys, own_keys
+from dlio.pack.listing.file_sets import begins_with
 
 if TYPE_CHECKING:
     import h5py

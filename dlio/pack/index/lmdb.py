@@ -15,7 +15,8 @@ from dlio.formats.lmdb import DATA_FILE
 from dlio.formats.payloads.messages import parse
 from dlio.io.random_access import RandomAccessFile
 from dlio.pack.index._examples import example_schema, is_example
-from dlio.pack.index._infer import begins_with, common_field, first_records, own_keys
+from dlio.pack.index._infer import common_field, first_records, own_keys
+from dlio.pack.listing.file_sets import begins_with
 
 _MAGIC = struct.pack("<I", MAGIC)
 keys = own_keys  # the record's key without its number

@@ -15,7 +15,8 @@ from dlio.formats.payloads.irheader import HEADER
 from dlio.formats.recordio import MAGIC, scan, unframe
 from dlio.io.random_access import RandomAccessFile
 from dlio.pack.index._examples import example_schema, is_example
-from dlio.pack.index._infer import MAX_RECORDS, begins_with, first_records, no_keys, with_index
+from dlio.pack.index._infer import MAX_RECORDS, first_records, no_keys, with_index
+from dlio.pack.listing.file_sets import begins_with
 from dlio.pack.listing.lists import read_lines
 
 _is_id = re.compile(r"[0-9]{1,20}").fullmatch  # a record keeps 64 bits of it

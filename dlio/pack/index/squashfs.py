@@ -18,8 +18,9 @@ from dlio.formats.layouts.squashfs.metadata import MAGIC
 from dlio.formats.layouts.squashfs.records import HiddenFiles, class_folders, image_files
 from dlio.formats.payloads.paths import IMAGE_EXTENSIONS
 from dlio.io.random_access import RandomAccessFile
-from dlio.pack.index._infer import begins_with, own_keys
+from dlio.pack.index._infer import own_keys
 from dlio.pack.listing.classes import check_no_splits
+from dlio.pack.listing.file_sets import begins_with
 
 log = logging.getLogger(__name__)
 keys = own_keys  # the paths of the files

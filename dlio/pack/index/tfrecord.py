@@ -14,7 +14,8 @@ from dlio.errors import CorruptRecordError
 from dlio.formats.tfrecord import FRAME_BYTES, HEADER_BYTES, Reader, masked_crc, scan
 from dlio.io.random_access import RandomAccessFile
 from dlio.pack.index._examples import example_schema
-from dlio.pack.index._infer import MAX_RECORDS, begins_with, first_records, own_keys, with_index
+from dlio.pack.index._infer import MAX_RECORDS, first_records, own_keys, with_index
+from dlio.pack.listing.file_sets import begins_with
 
 _NAMES = ("image_class_synset", "image_class_text")
 keys = own_keys  # an Example's `__key__`, or `image/filename`

@@ -19,7 +19,8 @@ from dlio.formats.layouts.tar_index import SampleOffsets, has_names, read_offset
 from dlio.formats.payloads import npy
 from dlio.formats.payloads.members import IMAGE_TYPES
 from dlio.io.random_access import RandomAccessFile
-from dlio.pack.index._infer import MAX_BYTES, MAX_RECORDS, begins_with, common_field, legal_schema, own_keys, with_index
+from dlio.pack.index._infer import MAX_BYTES, MAX_RECORDS, common_field, legal_schema, own_keys, with_index
+from dlio.pack.listing.file_sets import begins_with
 
 _TEXT = frozenset(["txt", "text", "transcript", "json", "jsn"])
 _CLASSES = frozenset(["cls", "cls2", "class", "count", "index", "inx", "id"])

@@ -1,16 +1,26 @@
-"""Files that together are one set: `train-00000-of-00008` and the like."""
+"""What a file begins with, and files that together are one set: `train-00000-of-00008` and the like."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
 from dlio.errors import SourceError, UsageError
+from dlio.io.random_access import RandomAccessFile
 
 PART = re.compile(r"(.*)-([0-9]+)-of-([0-9]+)")  # as TensorFlow's tools name shards
+
+
+def begins_with(path: Path, num_bytes: int) -> bytes:
+    """Returns the first `num_bytes` of a regular file, or all; nothing of anything else; raises StorageError."""
+    if not path.is_file():
+        return b""
+    with closing(RandomAccessFile(path)) as file:
+        return file.read(0, min(num_bytes, file.num_bytes))
 
 
 def natural_order(path: Path) -> tuple[str | int, ...]:

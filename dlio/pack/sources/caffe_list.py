@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from dlio.pack.listing.base import Listing
+from dlio.pack.listing.file_sets import begins_with
 from dlio.pack.listing.image_files import ImageFiles, image_file_listing
 from dlio.pack.listing.lists import Listed, ListPath, list_path, read_lines, root_of
 
@@ -31,11 +32,8 @@ IS_GENERAL = True
 
 def recognises(path: Path) -> bool:
     """Returns whether `path` is a .txt file whose first line ends with a space and a whole number."""
-    if path.suffix != ".txt" or not path.is_file():
-        return False
-    with path.open("rb") as file:
-        first = file.readline(1 << 16).decode(errors="replace")
-    return _LINE.fullmatch(first.rstrip("\r\n")) is not None
+    first = begins_with(path, 1 << 16).partition(b"\n")[0] if path.suffix == ".txt" else b""
+    return _LINE.fullmatch(first.decode(errors="replace").rstrip("\r")) is not None
 
 
 def _listing(path: ListPath, root: str | Path, *, all_below_root: bool) -> Listing:

@@ -25,6 +25,7 @@ from dlio.pack import pace
 from dlio.pack.inspect.image_header import HEAD_BYTES, LARGE_BYTES, check_large, inspect_image
 from dlio.pack.listing.base import Column, Listing, Numbers
 from dlio.pack.listing.classes import check_no_splits
+from dlio.pack.listing.file_sets import begins_with
 from dlio.pack.listing.image_files import file_state
 from dlio.pack.listing.keys import Keys
 from dlio.pack.listing.labels import AUTO, LabelColumn
@@ -54,11 +55,7 @@ open_source = lmdb_images
 
 def recognises(path: Path) -> bool:
     """Returns whether `path` is a folder with a database in it, or a database."""
-    file = path / DATA_FILE if path.is_dir() else path
-    if not file.is_file():
-        return False
-    with closing(RandomAccessFile(file)) as opened:
-        begin = opened.read(0, min(PAGE.size + 4, opened.num_bytes))
+    begin = begins_with(path / DATA_FILE if path.is_dir() else path, PAGE.size + 4)
     return begin[PAGE.size :] == MAGIC.to_bytes(4, "little")
 
 

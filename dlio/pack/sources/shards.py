@@ -31,6 +31,7 @@ from dlio.io.ground import temporary_base
 from dlio.pack import pace
 from dlio.pack.inspect.tables import keys_of, tables
 from dlio.pack.listing.base import Listing
+from dlio.pack.listing.file_sets import begins_with
 from dlio.pack.listing.image_files import file_state
 from dlio.pack.listing.image_tree import EXTENSIONS
 from dlio.pack.listing.keys import Keys
@@ -83,7 +84,6 @@ def recognises(path: Path) -> bool:
 
 def format_of(path: Path) -> str:
     """Returns the format of the shard or the shards at `path`; '' if there are none."""
-    from dlio.pack.index._infer import begins_with
     from dlio.pack.index._layout import load
 
     with storage_errors("read", path):

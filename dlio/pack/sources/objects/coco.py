@@ -30,6 +30,7 @@ from dlio.errors import SourceError, UsageError
 from dlio.io.files import read_regular
 from dlio.pack.inspect.image_header import inspect_image
 from dlio.pack.listing.base import Listing
+from dlio.pack.listing.file_sets import begins_with
 from dlio.pack.listing.lists import Listed
 from dlio.pack.listing.objects import ObjectBox, object_listing, object_reader, within
 from dlio.pack.listing.segments import MAX_CLASSES, class_mask
@@ -81,10 +82,7 @@ def recognises(path: Path) -> bool:
 
 
 def _head(path: Path) -> bytes:
-    if path.suffix != ".json" or not path.is_file():
-        return b""
-    with path.open("rb") as file:
-        return file.read(_HEAD_BYTES)
+    return begins_with(path, _HEAD_BYTES) if path.suffix == ".json" else b""
 
 
 def _annotation_files(folder: Path) -> Iterator[Path]:
