@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -24,6 +25,7 @@ from dlio.stage.copies.base_folder import open_up
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.engine.background import Background
 from dlio.stage.engine.complete import take_over
+from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.node import Node
 from dlio.stage.engine.store import Store
 from dlio.stage.meeting import meeting
@@ -33,6 +35,8 @@ from dlio.stage.planning.plan import Plan
 from dlio.stage.protocol import tcp, wire
 from dlio.stage.protocol.connection import CLIENT_BYTES, Connection
 from dlio.stage.protocol.tcp import TcpListener
+from dlio.stage.protocol.wire import Origin
+from dlio.stage.transfer.source import StagingSource
 from tests.helpers.staging import node as topology_of
 
 WAIT_SECONDS = 60.0
@@ -147,13 +151,29 @@ class Anywhere:
         return Access(0o644)
 
 
+def plan_of(listed: Sequence[File], node: int = 0, num_nodes: int = 1) -> Plan:
+    """Returns the plan of a node that keeps these files, each its own shard."""
+    shards = tuple(Shard(str(number), 1, (file,)) for number, file in enumerate(listed))
+    return Plan(Manifest("tfrecord", Schema.of({"image": "bytes"}, (), 0), shards), node, num_nodes)
+
+
 def store_of(
     live: LiveFolder, listed: Sequence[File], lacking: Collection[int] | None = None, **more: Callable[[int], None]
 ) -> Store:
     """Returns the store of a node that keeps these files, each its own shard."""
-    shards = tuple(Shard(str(number), 1, (file,)) for number, file in enumerate(listed))
-    plan = Plan(Manifest("tfrecord", Schema.of({"image": "bytes"}, (), 0), shards))
-    return Store(live, plan, range(len(listed)) if lacking is None else lacking, Anywhere(), **more)
+    return Store(live, plan_of(listed), range(len(listed)) if lacking is None else lacking, Anywhere(), **more)
+
+
+class FetchedBy(Fetching):
+    """Fetches by a function, which is told whether a span must come from the source."""
+
+    def __init__(self, fetch: Callable[[int, int, memoryview, bool], Origin], listed: Sequence[File]) -> None:
+        super().__init__(cast(StagingSource, Anywhere()), plan_of(listed))
+        self._call = fetch
+
+    def fetch(self, number: int, begin: int, target: memoryview, is_urgent: bool = True) -> Origin:
+        """Fills `target`."""
+        return self._call(number, begin, target, number in self._from_source)
 
 
 def token_of(node: Node) -> bytes:

@@ -13,7 +13,6 @@ from dlio.locking import claim
 from dlio.locking.claim_file import Claim
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
-from dlio.stage.engine.relay import Relay
 from dlio.stage.engine.running_digest import MOST_HELD, Held
 from dlio.stage.engine.store import Store
 from dlio.stage.engine.writing import Buffers
@@ -48,7 +47,7 @@ class Watching:
         self._came: dict[tuple[Process | None, int], int] = {}
         self._urgent: dict[Task | None, bool] = {}
         self._silent: dict[tuple[Process | None, world.Address], tuple[int, int]] = {}  # the latest attempt: from, to
-        self._distrusted: set[tuple[Process | None, str, int]] = set()
+        self._distrusted: set[tuple[Process | None, int]] = set()
         self._cut_off: set[Task | None] = set()  # tasks whose connection has just ended, which may try a new one
         self.sent_bytes: defaultdict[int, int] = defaultdict(int)  #: by each node to others
 
@@ -65,8 +64,9 @@ class Watching:
                 (Fill, "need", self._needing),
                 (Fetching, "fetch", self._fetching),
                 (claim, "_wait_for_claim", self._claiming),
-                (Fill, "_cleared", self._distrusting("dlio-fill")),
-                (Relay, "distrust", self._distrusting("dlio-pass")),
+                (Fetching, "_from_peers", self._asking_others),
+                (Fill, "_cleared", self._distrusting),
+                (Fetching, "distrust", self._distrusting),
                 (Connection, "read", self._reading),
                 (tcp, "connect", self._connecting),
                 (wire, "send_file", self._sending),
@@ -138,19 +138,23 @@ class Watching:
         return timed
 
     def _fetching(self, fetch: Callable[..., Any]) -> Callable[..., Any]:
-        def known(
-            fetching: Fetching, number: int, begin: int, target: memoryview, only: bool = False, is_urgent: bool = True
-        ) -> Any:
-            task = self._scheduler.current
-            if task and not only and (self._process, task.name, number) in self._distrusted:
-                self._oracle.broken("from-source", f"{task} asks others for file {number}, of which wrong bytes came")
-            self._urgent[task] = is_urgent
+        def known(fetching: Fetching, number: int, begin: int, target: memoryview, is_urgent: bool = True) -> Any:
+            self._urgent[self._scheduler.current] = is_urgent
             try:
-                return fetch(fetching, number, begin, target, only, is_urgent)
+                return fetch(fetching, number, begin, target, is_urgent)
             finally:
                 self._urgent[self._scheduler.current] = False
 
         return known
+
+    def _asking_others(self, ask: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(fetching: Fetching, meeting: object, number: int, *arguments: Any) -> Any:
+            if (self._process, number) in self._distrusted:
+                who = self._scheduler.current
+                self._oracle.broken("from-source", f"{who} asks others for file {number}, of which wrong bytes came")
+            return ask(fetching, meeting, number, *arguments)
+
+        return watched
 
     def _claiming(self, wait: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*arguments: Any) -> Any:
@@ -162,17 +166,14 @@ class Watching:
 
         return watched
 
-    def _distrusting(self, reader: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Notes the files of which wrong bytes came by threads of one name."""
+    def _distrusting(self, distrust: Callable[..., Any]) -> Callable[..., Any]:
+        """Notes the files of which wrong bytes came."""
 
-        def around(distrust: Callable[..., Any]) -> Callable[..., Any]:
-            def noted(owner: object, number: int, *arguments: Any) -> Any:
-                self._distrusted.add((self._process, reader, number))
-                return distrust(owner, number, *arguments)
+        def noted(owner: object, number: int, *arguments: Any) -> Any:
+            self._distrusted.add((self._process, number))
+            return distrust(owner, number, *arguments)
 
-            return noted
-
-        return around
+        return noted
 
     def _reading(self, read: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*arguments: Any, **options: Any) -> Any:

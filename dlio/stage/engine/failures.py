@@ -64,15 +64,10 @@ class Failure:
 
 
 class Failures:
-    """The failures of all files; for any number of threads.
-
-    Attributes:
-        from_source: the files of which wrong bytes came: from then on they come from the source only.
-    """
+    """The failures of all files; for any number of threads."""
 
     def __init__(self) -> None:
-        self.from_source, self._damaged = set[int](), set[int]()
-        self._lock = world.lock()
+        self._lock, self._damaged = world.lock(), set[int]()
         self._of: dict[int, Failure] = {}
 
     def get(self, number: int) -> Failure | None:
@@ -104,7 +99,6 @@ class Failures:
     def is_first_damage(self, number: int) -> bool:
         """Notes that a file is damaged, and returns whether it is for the first time."""
         with self._lock:
-            self.from_source.add(number)
             is_first = number not in self._damaged
             self._damaged.add(number)
             return is_first

@@ -33,7 +33,7 @@ class Fetching:
     Args:
         source: the data set.
         plan: this node's part.
-        meeting: the other nodes; None if there are none.
+        meeting: the other nodes; None if files come from the source only.
         receives: called with the name of a file without a digest that gets bytes from another node.
         opened: opens a file that this node keeps, to compare a damaged one with the source.
 
@@ -46,7 +46,7 @@ class Fetching:
         self,
         source: StagingSource,
         plan: Plan,
-        meeting: Meeting | None,
+        meeting: Meeting | None = None,
         receives: Callable[[str], None] = lambda name: None,
         opened: Callable[[int], AbstractContextManager[int]] | None = None,
     ) -> None:
@@ -54,7 +54,8 @@ class Fetching:
         self._opened = opened
         self._lock = world.lock()
         self._streams: dict[int, world.Semaphore] = defaultdict(lambda: world.semaphore(STREAMS))
-        self._asked: dict[int, str] = {}
+        self._from_source = set[int]()  # files of which wrong bytes came
+        self._peers_asked: dict[int, str] = {}
         self._not_held: set[tuple[int, int]] = set()  # files, and their pieces
         self._senders: dict[int, dict[tuple[int, int], None]] = defaultdict(dict)  # and the pieces of each
         self._suspects: dict[int, dict[tuple[int, int], None]] = {}  # the senders of divided files that are damaged
@@ -103,14 +104,15 @@ class Fetching:
         home = self._plan.owner(number, begin=begin)
         return home != self._plan.node and self._meeting.was_expected(home)
 
-    def fetch(
-        self, number: int, begin: int, target: memoryview, only_source: bool = False, is_urgent: bool = True
-    ) -> Origin:
+    def distrust(self, number: int) -> None:
+        """Takes a file of which wrong bytes came from the source only, from now on."""
+        self._from_source.add(number)
+
+    def fetch(self, number: int, begin: int, target: memoryview, is_urgent: bool = True) -> Origin:
         """Fills `target` with a span of a file, and returns where it came from.
 
         Args:
             number, begin, target: the file, the span's begin, and the memory of its length.
-            only_source: do not ask other nodes.
             is_urgent: a reader waits for it.
 
         Raises:
@@ -119,32 +121,33 @@ class Fetching:
         """
         parts = self._plan.cut(number, begin, begin + len(target))
         return max(
-            self._fetched(number, first, target[first - begin : last - begin], only_source, is_urgent)
-            for first, last in parts
+            self._fetched(number, first, target[first - begin : last - begin], is_urgent) for first, last in parts
         )
 
-    def _fetched(self, number: int, begin: int, target: memoryview, only_source: bool, is_urgent: bool) -> Origin:
+    def _fetched(self, number: int, begin: int, target: memoryview, is_urgent: bool) -> Origin:
         """Fills `target` with a span that has one owner; see `fetch`."""
-        if self._meeting and not only_source and self._from_peers(self._meeting, number, begin, target, is_urgent):
+        meeting = None if number in self._from_source else self._meeting
+        if meeting and self._from_peers(meeting, number, begin, target, is_urgent):
             with self._lock:
                 self.peer_bytes += len(target)
             if not (file := self._plan.listed[number]).digest:
                 self._receives(file.name)
             return Origin.PEER
-        self._asked.pop(number, None)
+        self._peers_asked.pop(number, None)
         with self._traced(number, "the source"):
             self._source.read_range(self._plan.listed[number], begin, target)
-        if only_source:
-            self._blame(number, begin, target)
+        self._blame(number, begin, target)
         with self._lock:
             self.source_bytes += len(target)
         return Origin.SOURCE
 
     def judge(self, number: int, is_right: bool) -> None:
-        """Learns whether a file proved right; avoids the nodes that sent parts of one that is damaged.
+        """Learns whether a file proved right; distrusts a damaged one, and avoids the nodes that sent parts of it.
 
         All nodes send pieces of a divided file: it shows who sent wrong ones once they come from the source.
         """
+        if not is_right:
+            self.distrust(number)
         with self._lock:
             senders = self._senders.pop(number, {})
             self._suspects.pop(number, None)
@@ -231,32 +234,33 @@ class Fetching:
 
     @contextmanager
     def _asking(self, number: int, peer: str) -> Iterator[None]:
-        self._asked[number] = peer
+        self._peers_asked[number] = peer
         with self._traced(number, peer):
             yield
-        self._asked.pop(number, None)
+        self._peers_asked.pop(number, None)
 
     def _traced(self, number: int, peer: str) -> AbstractContextManager[None]:
         return trace.span("fetch", "stage", f"{self._plan.listed[number].name} from {peer}")
 
     def asked(self, number: int) -> str:
         """Returns who is asked, or was asked last without success, for a span of a file; the source if nobody is."""
-        return self._asked.get(number) or self._source.name_of(self._plan.listed[number])
+        return self._peers_asked.get(number) or self._source.name_of(self._plan.listed[number])
 
     def digest_at_source(self, number: int, beat: Callable[[], None]) -> str:
         """Returns the digest of a file, which is read from the source once more, with a beat for each block.
 
         Raises StorageError.
         """
+        self.distrust(number)
         beat()
         if group := self._plan.groups.get(self._plan.listed[number].name):
-            self.fetch(number, 0, data := memoryview(bytearray(self._plan.listed[number].num_bytes)), only_source=True)
+            self.fetch(number, 0, data := memoryview(bytearray(self._plan.listed[number].num_bytes)))
             return group_digest([files.digest_bytes(part) for *_, part in slices(group, data)])
         file, running = self._plan.listed[number], files.new_hash(files.DEFAULT_DIGEST)
         buffer = memoryview(bytearray(min(files.BLOCK_BYTES, file.num_bytes)))
         for begin in range(0, file.num_bytes, files.BLOCK_BYTES):
             target = buffer[: file.num_bytes - begin]
-            self.fetch(number, begin, target, only_source=True)
+            self.fetch(number, begin, target)
             running.update(target)
             beat()
         return f"{files.DEFAULT_DIGEST}:{running.hexdigest()}"

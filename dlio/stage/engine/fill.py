@@ -34,26 +34,17 @@ class Fill:
 
     Args:
         store: the files.
-        fetch: fills memory with a span of a file, and returns its origin: (number, begin, target, only from the source,
-            whether a reader waits).
-        others: the nodes that files may come from, too; None if there is only the source.
+        fetching: where they come from.
         is_hurried: somebody waits until all files are here, or one has failed.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        fetch: Callable[[int, int, memoryview, bool, bool], Origin],
-        others: Fetching | None = None,
-        *,
-        is_hurried: bool = False,
-    ) -> None:
-        self._store, self._fetch, self._others, self._is_hurried = store, fetch, others, is_hurried
+    def __init__(self, store: Store, fetching: Fetching, *, is_hurried: bool = False) -> None:
+        self._store, self._fetching, self._is_hurried = store, fetching, is_hurried
         self._changed, self._waiters, self._failures = Work(), Waiters(), Failures()
-        kinds = 2 if others and others.exchanges else 1
+        kinds = 2 if fetching.exchanges else 1
         self._most = flows.THREADS // (kinds if is_hurried else 1)  # of each kind: their pieces are large
         self._pending = [
-            Pending(store, self._failures, others, self._most, is_far=is_far, is_hurried=is_hurried)
+            Pending(store, self._failures, fetching, self._most, is_far=is_far, is_hurried=is_hurried)
             for is_far in (False, True)[:kinds]
         ]
         self._is_read_soon = kinds > 1 and not is_hurried  # by others, from the page cache; a broadcast does with less
@@ -133,7 +124,7 @@ class Fill:
 
     def _cleared(self, number: int, spans: Sequence[Span]) -> bool:
         """Requests spans again; returns False while the file is verified: what comes then would get its name."""
-        self._failures.from_source.add(number)
+        self._fetching.distrust(number)
         with self._changed:
             if is_free := number not in self._finishing:
                 self._store.clear(number, spans)
@@ -207,12 +198,12 @@ class Fill:
         """Fetches and writes a piece, and returns its origin; raises what either raises."""
         number, begin = piece.number, piece.begin
         is_asked = is_urgent or self._waiters.wait_for(number, begin, piece.end)
-        if self._others and not is_asked and self._others.is_expected(number, begin):
+        if not is_asked and self._fetching.is_expected(number, begin):
             raise LaterError(f"the node that reads {self._store.source_name(number)} has not started yet")
         buffer = self._buffers.take()
         target, release = buffer[: piece.end - piece.begin], partial(self._buffers.give_back, buffer)
         try:
-            origin = self._fetch(number, begin, target, number in self._failures.from_source, is_urgent)
+            origin = self._fetching.fetch(number, begin, target, is_urgent)
             is_cached = is_urgent or (self._is_read_soon and origin == Origin.SOURCE)
             if world.monotonic() > self._ends_at:  # it hung, and was left behind: a successor may write these files
                 raise StorageError(f"{self._store.source_name(number)} answered too late: {ADVICE}")
@@ -248,13 +239,9 @@ class Fill:
             self._changed.notify()  # another thread fetches in the meantime
             return True
 
-    def _judge(self, number: int, *, is_right: bool) -> None:
-        if self._others:
-            self._others.judge(number, is_right)
-
     def _named(self, number: int) -> None:
         """Notes that a file has its name."""
-        self._judge(number, is_right=True)
+        self._fetching.judge(number, is_right=True)
         with self._changed:
             self._failures.mend(number)
             self._progress.pop(number, None)
@@ -267,7 +254,7 @@ class Fill:
         if not isinstance(error, DigestError):
             self._note(number, error)
             return
-        self._judge(number, is_right=False)
+        self._fetching.judge(number, is_right=False)
         if not self._failures.is_first_damage(number):
             self._note(number, error)
         try:

@@ -16,7 +16,6 @@ from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import AgentRecord, LiveFolder
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
-from dlio.stage.engine.relay import Relay
 from dlio.stage.engine.server import Server
 from dlio.stage.engine.store import Store
 from dlio.stage.engine.writing import Create
@@ -26,7 +25,7 @@ from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
 from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.meeting.peer import Peer, shortened
 from dlio.stage.planning.plan import Plan
-from dlio.stage.protocol.lobby import ended_by
+from dlio.stage.protocol.serving import ended_by
 from dlio.stage.protocol.unix import UnixListener
 
 _log = logging.getLogger(__name__)
@@ -70,19 +69,17 @@ class Node:
             meeting = Meeting(place, plan.node, plan.num_nodes, content)
         self.meeting = meeting
         self._is_published = folder.has_manifest()
-        self.store = Store(self._live, plan, absent := self._lacking(), job, create, job.listeners.report)
-        store = self.store
+        self.store = store = Store(self._live, plan, absent := self._lacking(), job, create, job.listeners.report)
         self.fetching = Fetching(job.source, plan, self.meeting, store.learned.receives, store.opened)
-        self.fill = Fill(self.store, self.fetching.fetch, self.fetching, is_hurried=is_hurried)
-        self._relay = Relay(self.fetching.fetch, self.fetching.asked)
+        self.fill = Fill(store, self.fetching, is_hurried=is_hurried)
         with ExitStack() as listening:  # an address at which nobody answers would hold up the others
             self._unix = None if folder.share else ended_by(listening, UnixListener(self._live))
             self._tcp = ended_by(listening, self.meeting.listener()) if self.meeting else None
             listeners = [listener for listener in (self._unix, self._tcp) if listener]
-            self.server = Server(listeners, plan, meeting, self.store, self.fill, self._relay, self.fetching, self.peer)
+            self.server = Server(listeners, plan, meeting, store, self.fill, self.fetching, self.peer)
             listening.pop_all()
         self._inode = self._live.path.stat().st_ino
-        self._had = self.store.present_bytes + self._live.begun([plan.listed[number] for number in absent])
+        self._had = store.present_bytes + self._live.begun([plan.listed[number] for number in absent])
 
     def __str__(self) -> str:
         return f"node {self.plan.node} of {self.plan.num_nodes}, at {self._tcp or self._unix}"
@@ -176,7 +173,6 @@ class Node:
         has_stopped = self.fill.stop()
         if has_stopped:
             self.store.close()
-        self._relay.close()
         self.fetching.close()
         if self.meeting:
             self.meeting.leave(self.peer() if self._is_hurried else None)

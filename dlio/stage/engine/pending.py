@@ -117,7 +117,7 @@ class Pending:
     Args:
         store: the files.
         failures: what failed of them, and is to rest for a while.
-        others: the nodes that files may come from, too; None if there is only the source.
+        fetching: which of the pieces this node owns, and which it leaves to others.
         threads: pieces that are under way at a time.
         is_far: whether these are what others read from the source, or what this node does.
         is_hurried: somebody waits for all files, so the background uses all threads while no reader waits.
@@ -130,19 +130,19 @@ class Pending:
         self,
         store: Store,
         failures: Failures,
-        others: Fetching | None,
+        fetching: Fetching,
         threads: int,
         *,
         is_far: bool = False,
         is_hurried: bool,
     ) -> None:
-        self._store, self._failures, self._others, self._is_far = store, failures, others, is_far
+        self._store, self._failures, self._fetching, self._is_far = store, failures, fetching, is_far
         self.pace = PieceSize(MOST_BYTES) if is_hurried else PieceSize()
         self._budget = FetchBudget(threads if is_hurried else 0)
         self._threads, self._taken = threads, 0
         self._is_apart = is_far and is_hurried  # threads take files of different nodes, else all wait for one of them
-        self._asked: deque[Piece] = deque()
-        self._asked_ahead: deque[Piece] = deque()
+        self._first: deque[Piece] = deque()
+        self._second: deque[Piece] = deque()
         self._ahead: deque[Piece] = deque()
         self._rest: Iterator[Piece] = iter(())
         self._again: Iterator[Piece] = iter(())  # of the divided files that are left, once it is time
@@ -168,7 +168,7 @@ class Pending:
         """
         if is_urgent:
             self._budget.note_urgent()
-        queue = self._asked if comes_first else self._asked_ahead
+        queue = self._first if comes_first else self._second
         asked = {(piece.number, piece.begin) for piece in queue}
         free = self.pace.pieces(number, list(self._free(number, self._share(number, missing))))
         pieces = [piece for piece in free if (number, piece.begin) not in asked]
@@ -179,7 +179,7 @@ class Pending:
         """Returns the next piece, which is under way until it is released, and whether a reader waits for it."""
         if self._taken == self._threads:
             return None
-        if (piece := self._next_asked(self._asked)) is not None:
+        if (piece := self._next_of(self._first)) is not None:
             self._taken += 1
             return piece, True
         at_a_time, most = self._budget.now(self.pace.rate)
@@ -212,18 +212,18 @@ class Pending:
     def leave_for_later(self, number: int) -> None:
         """Continues with other files, or with what others own of a divided one: a later round tries this again."""
         self._ahead = deque(piece for piece in self._ahead if piece.number != number)
-        if self._others and self._others.is_divided(number):  # soon: its digest waits for what comes first
+        if self._fetching.is_divided(number):  # soon: its digest waits for what comes first
             self._left[number] = None
 
     def _share(self, number: int, spans: Sequence[Span]) -> Iterable[Span]:
         """Returns what of the spans of a file these are the pieces of, in the order of the background."""
-        return self._others.share(number, spans, is_far=self._is_far) if self._others else spans
+        return self._fetching.share(number, spans, is_far=self._is_far)
 
     def _free(self, number: int, spans: Iterable[Span]) -> Iterator[Span]:
         under_way = self._under_way.get(number, ())
         return (part for span in spans for part in without(span, under_way))
 
-    def _next_asked(self, queue: deque[Piece]) -> Piece | None:
+    def _next_of(self, queue: deque[Piece]) -> Piece | None:
         for _ in range(len(queue)):
             piece = queue.popleft()
             failure = self._failures.get(piece.number)
@@ -236,7 +236,7 @@ class Pending:
         return None
 
     def _next_ahead(self, most: int) -> Piece | None:
-        if (piece := self._next_asked(self._asked_ahead)) is not None:
+        if (piece := self._next_of(self._second)) is not None:
             return piece
         while True:
             if self._left and world.monotonic() >= self._again_at:
@@ -268,7 +268,7 @@ class Pending:
             if not missing and not self.has_begun(number):
                 yield Piece(number, 0, 0)
             for begin, end in self._share(number, missing):
-                if self._others and self._others.was_expected(number, begin):
+                if self._fetching.was_expected(number, begin):
                     self.leave_for_later(number)
                 else:
                     yield Piece(number, begin, end)

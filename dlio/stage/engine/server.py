@@ -1,27 +1,33 @@
-"""The agent's server: what it answers to loaders of its node, and to other nodes."""
+"""The agent's server: what it answers to loaders of its node, and to other nodes.
+
+It sends what the node keeps from its files, and passes through what it does not keep.
+"""
 
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
+from dlio.errors import StorageError
 from dlio.io import world
-from dlio.stage.engine.failures import FullError
+from dlio.io.threads import started_up_to
+from dlio.stage.engine.failures import GIVE_UP_SECONDS, FullError, LaterError
 from dlio.stage.engine.fetch import Fetching
-from dlio.stage.engine.fill import Fill
-from dlio.stage.engine.relay import Relay
+from dlio.stage.engine.fill import LATER_SECONDS, Fill
 from dlio.stage.engine.store import Store
 from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.meeting.peer import Peer
 from dlio.stage.planning.plan import Plan
 from dlio.stage.protocol import wire
 from dlio.stage.protocol.connection import is_node, node_of
-from dlio.stage.protocol.lobby import Listener
-from dlio.stage.protocol.serving import Serving
+from dlio.stage.protocol.serving import Listener, Serving
 from dlio.stage.protocol.wire import Op, Origin, Request, Status, WireError
 
+_AT_A_TIME = 8  # requests that are passed through, of up to `wire.MAX_READ` each
 _SHOWN_NODES = 100  # which mostly fit into `wire.MAX_STAT`
 
 
@@ -31,8 +37,7 @@ class Server:
     Args:
         listeners: where clients come in.
         plan, meeting: the node's part, and the other nodes, if there are any.
-        store, fill, relay, fetching: the files that the node keeps, what brings them, what reads the others, and where
-            all of them come from.
+        store, fill, fetching: the files that the node keeps, what brings them, and where all files come from.
         peer: returns the node's record.
     """
 
@@ -43,12 +48,11 @@ class Server:
         meeting: Meeting | None,
         store: Store,
         fill: Fill,
-        relay: Relay,
         fetching: Fetching,
         peer: Callable[[], Peer],
     ) -> None:
         self._plan, self._meeting, self._peer = plan, meeting, peer
-        self._store, self._fill, self._relay, self._fetching = store, fill, relay, fetching
+        self._store, self._fill, self._fetching, self._relay = store, fill, fetching, Relay(fetching)
         self._lock = world.lock()
         self._orders: dict[bytes, list[int]] = {}  # in which clients first use the shards
         self.sent_bytes = 0
@@ -60,8 +64,9 @@ class Server:
         return self._serving.idle_seconds
 
     def close(self) -> None:
-        """Stops listening, and ends all connections."""
+        """Stops listening, ends all connections, and drops what is passed through."""
         self._serving.close()
+        self._relay.close()
 
     def _prepared(self, peer: world.Socket, request: Request, client: bytes) -> Callable[[], None]:
         """Carries out a request, and returns a call that sends the reply; raises DlioError, OSError."""
@@ -132,9 +137,9 @@ class Server:
             raise WireError(f"{request.num_bytes:,} bytes were asked for at once: at most {wire.MAX_READ:,}")
 
     def _bring(self, peer: world.Socket, request: Request, beat: Callable[[], None]) -> Callable[[], None]:
-        if request.op == Op.BAD:
-            self._relay.distrust(request.file)
         if request.file not in self._store:
+            if request.op == Op.BAD:
+                self._fetching.distrust(request.file)
             return lambda: wire.send_reply(peer, Status.ELSEWHERE)
         bring = self._fill.need if request.op == Op.NEED else self._fill.again
         try:
@@ -168,3 +173,112 @@ class Server:
         if request.op != Op.READ:
             with self._lock:
                 self.sent_bytes += request.num_bytes
+
+
+@dataclass(eq=False, slots=True)
+class _Reading:
+    """A request that is read, or waits for its turn.
+
+    Attributes:
+        request, target: what is read, and into which memory.
+        over: an event that is set once it was read, or could not be.
+        latest: when it began, or its latest span came; 0 until its turn.
+        origin: the farthest place that a span came from.
+        error: why it could not be read.
+    """
+
+    request: Request
+    target: memoryview
+    over: world.Event
+    latest: float = 0.0
+    origin: Origin = Origin.DISK
+    error: BaseException | None = None
+
+
+class Relay:
+    """Passes ranges through that this node does not keep, a few requests at a time; for any number of threads."""
+
+    def __init__(self, fetching: Fetching) -> None:
+        self._fetching = fetching
+        self._latest = 0.0  # a span came, of any request
+        self._changed = world.condition()  # notified of a request, and of the end
+        self._queue: deque[_Reading] = deque()
+        self._threads: list[world.Thread] = []
+        self._is_closed = False
+
+    def read(self, request: Request, beat: Callable[[], None]) -> tuple[bytearray, Origin]:
+        """Returns the ranges, and where they came from; calls `beat` while this takes longer.
+
+        Raises:
+            MissingError: no thread can be started.
+            StorageError: they cannot be read, or nothing has come for a while; names the node that was asked.
+        """
+        data, asked = bytearray(request.num_bytes), world.monotonic()
+        reading = _Reading(request, memoryview(data), world.event())
+        self._submit(reading)
+        patience = GIVE_UP_SECONDS + max((end - begin for begin, end in request.spans), default=0) / wire.LEAST_RATE
+        while not reading.over.wait(wire.BEAT_SECONDS):
+            idle = world.monotonic() - (reading.latest or max(asked, self._latest))  # that of others, until its turn
+            if idle > patience:
+                with self._changed, suppress(ValueError):  # else it is left behind: it may hang in a read of the source
+                    self._queue.remove(reading)
+                raise StorageError(
+                    f"{self._fetching.asked(request.file)} has sent nothing for {idle:.0f} s: see "
+                    "whether it answers, then stage again"
+                )
+            beat()
+        if reading.error:
+            raise reading.error
+        return data, reading.origin
+
+    def _submit(self, reading: _Reading) -> None:
+        """Lets a thread read; raises MissingError if none can be started, and StorageError once it is closed."""
+        with self._changed:
+            if self._is_closed:
+                raise StorageError("the agent is ending: stage again")
+            self._threads = self._threads or started_up_to(_AT_A_TIME, self._work, "dlio-pass")
+            self._queue.append(reading)
+            self._changed.notify()
+
+    def _work(self) -> None:
+        while (reading := self._next()) is not None:
+            try:
+                self._read(reading)
+            except BaseException as error:
+                reading.error = error
+            reading.over.set()
+            del reading  # nothing of it is kept alive while this thread waits for the next one
+
+    def _next(self) -> _Reading | None:
+        """Waits for the next request; None once this is closed."""
+        with self._changed:
+            while not (self._queue or self._is_closed):
+                self._changed.wait()
+            return None if self._is_closed else self._queue.popleft()
+
+    def _read(self, reading: _Reading) -> None:
+        """Fills the memory of a request."""
+        target, number = reading.target, reading.request.file
+        reading.latest = world.monotonic()
+        for begin, end in reading.request.spans:
+            reading.origin = max(reading.origin, self._fetched(number, begin, target[: end - begin]))
+            target = target[end - begin :]
+            self._latest = reading.latest = world.monotonic()
+
+    def _fetched(self, number: int, begin: int, target: memoryview) -> Origin:
+        while True:
+            try:
+                return self._fetching.fetch(number, begin, target)
+            except LaterError:  # for some seconds at the agent's start
+                world.sleep(LATER_SECONDS)
+
+    def close(self) -> None:
+        """Drops the requests that wait, and has the threads end when they can."""
+        with self._changed:
+            self._is_closed = True
+            dropped = list(self._queue)
+            self._queue.clear()
+            self._changed.notify_all()
+        for reading in dropped:
+            reading.error = StorageError("the agent is ending: stage again")
+            reading.over.set()

@@ -32,8 +32,7 @@ from dlio.stage.meeting.peer import Peer
 from dlio.stage.planning.owners import owner_now
 from dlio.stage.protocol import tcp, wire
 from dlio.stage.protocol.connection import AgentError, BusyError, Connection, is_node, node_client, node_of
-from dlio.stage.protocol.lobby import ended_by
-from dlio.stage.protocol.serving import Serving
+from dlio.stage.protocol.serving import Serving, ended_by
 from dlio.stage.protocol.wire import Op, Request, Status, WireError
 
 _PATIENCE_SECONDS = 600.0  # for a list: of 7 million files with 64 threads, if each stat takes 5 ms

@@ -28,10 +28,10 @@ from dlio.stage.copies.learned import Learned
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.locations import is_safe
 from dlio.stage.engine.complete import Claims, residue_removed, take_over
+from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.store import Store
 from dlio.stage.planning.plan import Plan, partitioned
-from dlio.stage.protocol.wire import Origin
 from dlio.stage.transfer.source import StagingSource
 from dlio.stage.transfer.tree import anything
 
@@ -230,20 +230,15 @@ def _fetch_again(source: StagingSource, folder: StagedFolder, file: File, access
     live = LiveFolder(folder)
     live.make()
     alone = replace(source.manifest, format="", node=None, shards=(Shard(file.name, 1, (file,)),))
-    store = Store(live, Plan(alone), {0}, _Described(source, access))
-
-    def fetch(number: int, begin: int, target: memoryview, *_: object) -> Origin:
-        source.read_range(file, begin, target)
-        return Origin.SOURCE
-
-    fetching = Fill(store, fetch, is_hurried=True)
-    fetching.follow([0])
-    fetching.start()
+    store = Store(live, plan := Plan(alone), {0}, _Described(source, access))
+    fill = Fill(store, Fetching(source, plan), is_hurried=True)
+    fill.follow([0])
+    fill.start()
     try:
-        fetching.settled.wait()
+        fill.settled.wait()
     finally:
-        if fetching.stop():
+        if fill.stop():
             store.close()
         source.close()
-    if fetching.failure and not store.is_complete:
-        raise fetching.failure
+    if fill.failure and not store.is_complete:
+        raise fill.failure

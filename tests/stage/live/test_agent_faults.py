@@ -17,7 +17,7 @@ from dlio.stage.copies.base_folder import open_up
 from dlio.stage.copies.live_folder import FILES, LiveFolder
 from dlio.stage.engine import __main__ as agent_main
 from dlio.stage.engine import background as agent
-from dlio.stage.engine import fill, relay
+from dlio.stage.engine import fill, server
 from dlio.stage.engine.background import AgentStopped, Background
 from dlio.stage.engine.node import Node
 from dlio.stage.meeting import peer
@@ -103,7 +103,7 @@ def test_a_source_that_hangs_while_it_is_passed_through_is_named(
         plain(self, file, offset, target)
 
     monkeypatch.setattr(MountedFolder, "read_range", read_range)
-    monkeypatch.setattr(relay, "GIVE_UP_SECONDS", 0.5)
+    monkeypatch.setattr(server, "GIVE_UP_SECONDS", 0.5)
     given = task(source.root, tmp_path / "dest", cache_bytes=4 * MiB)
     with working(given) as node, closing(client_of(node)) as client:
         try:

@@ -13,9 +13,7 @@ from typing import cast
 
 import pytest
 
-from dlio.dataset.manifest import File, Manifest
-from dlio.dataset.schema import Schema
-from dlio.dataset.shard import Shard
+from dlio.dataset.manifest import File
 from dlio.io import files, world
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import FILES, LiveFolder
@@ -28,10 +26,9 @@ from dlio.stage.engine.pending import Pending
 from dlio.stage.engine.store import Store
 from dlio.stage.meeting.folder import MeetingFolder
 from dlio.stage.meeting.meeting import Meeting
-from dlio.stage.planning.plan import Plan
 from dlio.stage.protocol.wire import Origin, Span
 from dlio.stage.transfer.source import StagingSource
-from tests.helpers.live import Anywhere, eventually, store_of
+from tests.helpers.live import Anywhere, FetchedBy, eventually, plan_of, store_of
 from tests.helpers.staging import MiB
 from tests.helpers.worlds import InWorld, in_world
 
@@ -86,32 +83,21 @@ def test_one_thread_looks_for_work_and_another_goes_on_when_it_has_found_some(in
 def test_files_left_for_later_are_not_begun_until_then(tmp_path: Path) -> None:
     content, later = b"content", {1}
 
-    class Late:
-        exchanges = False
-
-        def share(self, number: int, spans: list[Span], *, is_far: bool) -> list[Span]:
-            return spans
-
-        def is_divided(self, number: int) -> bool:
-            return False
-
+    class Late(FetchedBy):
         def is_expected(self, number: int, begin: int) -> bool:
             return number in later
 
         was_expected = is_expected
 
-        def judge(self, number: int, is_right: bool) -> None:
-            assert is_right
-
     listed = [File(name, len(content), files.digest_bytes(content)) for name in ("now.bin", "later.bin")]
     store = _store(tmp_path, listed)
     begun = _live(tmp_path).path / FILES / "later.bin"
 
-    def fetch(number: int, begin: int, target: memoryview, *_: bool) -> Origin:
+    def fetch(number: int, begin: int, target: memoryview, only_source: bool) -> Origin:
         target[:] = content
         return Origin.SOURCE
 
-    fill = Fill(store, fetch, cast(Fetching, Late()))
+    fill = Fill(store, Late(fetch, listed))
     fill.follow([0, 1])
     fill.start(2)
     eventually(lambda: store.is_finished(0))
@@ -128,12 +114,12 @@ def test_a_damaged_file_is_fetched_again_before_the_rest(tmp_path: Path) -> None
     store = _store(tmp_path, [File(f"{each}.bin", len(content), files.digest_bytes(content)) for each in range(3)])
     fetched = list[int]()
 
-    def fetch(number: int, begin: int, target: memoryview, *_: bool) -> Origin:
+    def fetch(number: int, begin: int, target: memoryview, only_source: bool) -> Origin:
         fetched.append(number)
         target[:] = content[begin : begin + len(target)] if len(fetched) > 1 else bytes(len(target))
         return Origin.SOURCE
 
-    fill = Fill(store, fetch)
+    fill = Fill(store, FetchedBy(fetch, store.listed))
     fill.follow(range(3))
     fill.start(1)
     eventually(lambda: store.is_complete)
@@ -160,8 +146,7 @@ def test_a_meeting_folder_that_hangs_holds_up_one_file_of_this_node_at_most(tmp_
     """That of the thread which looks there, if it is not a file that another node reads."""
     place, content = _HangingPlace(), b"content"
     listed = [File(f"{number}.bin", len(content), files.digest_bytes(content)) for number in range(8)]
-    shards = tuple(Shard(str(number), 1, (file,)) for number, file in enumerate(listed))
-    plan = Plan(Manifest("tfrecord", Schema.of({"image": "bytes"}, (), 0), shards), 0, 2)
+    plan = plan_of(listed, 0, 2)
     own = {number for number in range(8) if plan.owner(number) == 0}
 
     class Source:
@@ -175,7 +160,7 @@ def test_a_meeting_folder_that_hangs_holds_up_one_file_of_this_node_at_most(tmp_
     assert meeting.expects(1)
     fetching = Fetching(cast(StagingSource, Source()), plan, meeting)
     store = Store(_made(tmp_path), plan, range(8), Anywhere())
-    fill = Fill(store, fetching.fetch, fetching)
+    fill = Fill(store, fetching)
     fill.follow(plan.order())
     fill.start()
     try:
@@ -219,7 +204,7 @@ def test_what_another_node_asks_ahead_is_not_held_up_for_ever(tmp_path: Path, mo
     order, size = list[int](), 64 * MiB
     asks, given = threading.Event(), threading.Event()
 
-    def fetch(number: int, begin: int, target: memoryview, *_: bool) -> Origin:
+    def fetch(number: int, begin: int, target: memoryview, only_source: bool) -> Origin:
         order.append(number)
         if number == _URGENT and begin < size - MiB:  # the loader asks for the next before it has got this
             fill._ask(_URGENT, [(begin + MiB, begin + 2 * MiB)], is_urgent=True, comes_first=True)
@@ -235,12 +220,12 @@ def test_what_another_node_asks_ahead_is_not_held_up_for_ever(tmp_path: Path, mo
         given.set()
 
     listed = [File(name, size, "xxh3-128:0") for name in ("urgent.bin", "ahead.bin")]
-    fill = Fill(_store(tmp_path, listed), fetch)
+    fill = Fill(_store(tmp_path, listed), FetchedBy(fetch, listed))
     fill._ask(_URGENT, [(0, MiB)], is_urgent=True, comes_first=True)
     node = threading.Thread(target=ask_ahead)
     node.start()
     fill.start(1)
-    eventually(lambda: bool(fill._pending[0]._asked_ahead))
+    eventually(lambda: bool(fill._pending[0]._second))
     asks.set()
     node.join(60)
     assert fill.stop() and not node.is_alive()
@@ -250,11 +235,12 @@ def test_what_another_node_asks_ahead_is_not_held_up_for_ever(tmp_path: Path, mo
 def test_what_failed_its_checksum_is_fetched_again_and_from_the_source(tmp_path: Path) -> None:
     asked: list[tuple[int, bool]] = []
 
-    def fetch(number: int, begin: int, target: memoryview, only_source: bool, *_: bool) -> Origin:
+    def fetch(number: int, begin: int, target: memoryview, only_source: bool) -> Origin:
         asked.append((begin, only_source))
         return Origin.SOURCE if only_source else Origin.PEER
 
-    fill = Fill(_store(tmp_path, [File("a.bin", 3 * MiB, "xxh3-128:0")]), fetch)
+    listed = [File("a.bin", 3 * MiB, "xxh3-128:0")]
+    fill = Fill(_store(tmp_path, listed), FetchedBy(fetch, listed))
     fill.start(1)
     try:
         assert fill.need(0, [(0, 9)]) == Origin.PEER
@@ -266,12 +252,12 @@ def test_what_failed_its_checksum_is_fetched_again_and_from_the_source(tmp_path:
 
 @pytest.mark.parametrize("content", [b"content", random.Random(0).randbytes(MiB + 7)], ids=["small", "large"])
 def test_a_damaged_file_is_fetched_again_from_the_source(tmp_path: Path, content: bytes) -> None:
-    def fetch(number: int, begin: int, target: memoryview, only_source: bool, *_: bool) -> Origin:
+    def fetch(number: int, begin: int, target: memoryview, only_source: bool) -> Origin:
         target[:] = content[begin : begin + len(target)] if only_source else bytes(len(target))
         return Origin.SOURCE if only_source else Origin.PEER
 
     store = _store(tmp_path, [File("a.bin", len(content), files.digest_bytes(content))])
-    fill = Fill(store, fetch)
+    fill = Fill(store, FetchedBy(fetch, store.listed))
     fill.start(1)
     try:
         assert fill.need(0, []) == Origin.SOURCE
@@ -284,13 +270,13 @@ def test_a_damaged_file_is_fetched_again_from_the_source(tmp_path: Path, content
 def test_a_source_that_answers_after_the_end_changes_no_file(tmp_path: Path, size: int) -> None:
     begun, answers = threading.Event(), threading.Event()
 
-    def fetch(number: int, begin: int, target: memoryview, *_: bool) -> Origin:
+    def fetch(number: int, begin: int, target: memoryview, only_source: bool) -> Origin:
         begun.set()
         answers.wait(60)
         return Origin.SOURCE
 
     store = _store(tmp_path, [File("a.bin", size, files.digest_bytes(bytes(size)))])
-    fill = Fill(store, fetch)
+    fill = Fill(store, FetchedBy(fetch, store.listed))
     fill.follow([0])
     fill.start(1)
     assert begun.wait(60) and not fill.stop()
@@ -311,13 +297,13 @@ def test_a_damaged_file_is_fetched_again_though_the_disk_refuses_at_first(
             raise OSError(errno.EIO, "Input/output error")
         return pwrite(descriptor, data, offset)
 
-    def fetch(number: int, begin: int, target: memoryview, only_source: bool, *_: bool) -> Origin:
+    def fetch(number: int, begin: int, target: memoryview, only_source: bool) -> Origin:
         target[:] = content[begin : begin + len(target)] if only_source else random.randbytes(len(target))
         return Origin.SOURCE if only_source else Origin.PEER
 
     store = _store(tmp_path, [File("a.bin", len(content), files.digest_bytes(content))])
     monkeypatch.setattr(os, "pwrite", refuses_once)
-    fill = Fill(store, fetch)
+    fill = Fill(store, FetchedBy(fetch, store.listed))
     fill.start(1)
     try:
         fill.need(0, [])
@@ -331,7 +317,7 @@ def test_nothing_is_written_into_a_file_that_gets_its_name(tmp_path: Path, monke
     content, replace, written = random.Random(0).randbytes(3 * MiB), os.replace, threading.Event()
     names, may_name = threading.Event(), threading.Event()
 
-    def fetch(number: int, begin: int, target: memoryview, only_source: bool, *_: bool) -> Origin:
+    def fetch(number: int, begin: int, target: memoryview, only_source: bool) -> Origin:
         target[:] = bytes(len(target)) if only_source else content[begin : begin + len(target)]
         return Origin.SOURCE
 
@@ -347,7 +333,7 @@ def test_nothing_is_written_into_a_file_that_gets_its_name(tmp_path: Path, monke
 
     store = _store(tmp_path, [File("a.bin", len(content), files.digest_bytes(content))], report)
     monkeypatch.setattr(os, "replace", held_up)
-    fill = Fill(store, fetch)
+    fill = Fill(store, FetchedBy(fetch, store.listed))
     fill.follow([0])
     fill.start(2)
     assert names.wait(60)

@@ -23,7 +23,7 @@ from dlio.io.world.readiness import SystemSelector
 from dlio.stage.engine.node import Node
 from dlio.stage.protocol import tcp, wire
 from dlio.stage.protocol.connection import Connection, RefusedError, exchange
-from dlio.stage.protocol.lobby import gives_way
+from dlio.stage.protocol.serving import gives_way
 from dlio.stage.protocol.tcp import TcpListener
 from dlio.stage.protocol.wire import Op, Request, Status, WireError
 from tests.helpers.live import NAME, WAIT_SECONDS, connected, eventually, let_in, open_to_nodes, token_of

@@ -19,7 +19,6 @@ from dlio.stage.copies.folder import LIVE
 from dlio.stage.copies.live_folder import FILES
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
-from dlio.stage.engine.relay import Relay
 from dlio.stage.protocol import tcp
 from tools.simulate.clock import Clock
 from tools.simulate.data_set import DataSet
@@ -315,25 +314,18 @@ def test_who_takes_the_claim_of_a_living_process_is_noticed(scene, lives):
     assert scene.broken == (["one-at-work"] if lives else [])
 
 
-@pytest.mark.parametrize("name", ["dlio-fill", "dlio-pass"])
-def test_who_asks_others_for_what_was_wrong_is_noticed(scene, name):
+@pytest.mark.parametrize(("owner", "name"), [(Fill, "_cleared"), (Fetching, "distrust")])
+def test_who_asks_others_for_what_was_wrong_is_noticed(scene, owner, name):
     process = scene.process()
-
-    def fetch(only: bool) -> None:
-        scene.scheduler.spawn(process, lambda: Fetching.fetch(None, 3, 0, memoryview(b""), only), name)
-        scene.scheduler.run()
-
     with (
-        mock.patch.object(Fetching, "fetch", lambda *_: None),
-        mock.patch.object(Fill, "_cleared", lambda *_: True),
-        mock.patch.object(Relay, "distrust", lambda *_: None),
+        mock.patch.object(Fetching, "_from_peers", lambda *_: True),
+        mock.patch.object(owner, name, lambda *_: True),
         scene.watching.at_work(),
     ):
-        fetch(only=False)
-        scene.do(lambda: (Fill._cleared if name == "dlio-fill" else Relay.distrust)(None, 3), process)
-        fetch(only=True)
-        assert not scene.broken
-        fetch(only=False)
+        for _ in range(2):
+            assert not scene.broken
+            scene.do(lambda: Fetching._from_peers(None, None, 3, 0, memoryview(b""), True), process)
+            scene.do(lambda: getattr(owner, name)(None, 3), process)
     assert scene.broken == ["from-source"]
 
 
