@@ -101,12 +101,13 @@ class Blocks:
     def missing_of(self, ranges: Sequence[Range]) -> list[Range]:
         """Returns what is missing of several ranges, as `missing` does: each block once."""
         found: list[Range] = []
-        for start, stop in _joined(self._touched(begin, end) for begin, end in ranges if not self.has(begin, end)):
-            absent = ~self._number(start, stop) & (1 << stop - start) - 1
-            found += (
-                ((start + first) * BLOCK_BYTES, min((start + last) * BLOCK_BYTES, self.num_bytes))
-                for first, last in (_runs if stop - start <= _FEW else _many_runs)(absent)
-            )
+        touched = [self._touched(begin, end) for begin, end in ranges]
+        for start, stop in touched if len(touched) == 1 else _joined(touched):
+            if absent := ~self._number(start, stop) & (1 << stop - start) - 1:
+                found += (
+                    ((start + first) * BLOCK_BYTES, min((start + last) * BLOCK_BYTES, self.num_bytes))
+                    for first, last in (_runs if stop - start <= _FEW else _many_runs)(absent)
+                )
         return found
 
     def set(self, begin: int, end: int) -> None:

@@ -101,13 +101,13 @@ class Fill:
             FullError: there is no room for it here.
         """
         whole, spans = not spans, spans or [(0, self._store.listed[number].num_bytes)]
-        if self._has(number, spans, whole):
+        if self._left(number, spans, whole) is None:
             return Origin.DISK
         asked = world.monotonic()
         with self._waiters.news(number, () if whole else spans, beat) as news:
-            while not self._has(number, spans, whole):
+            while (missing := self._left(number, spans, whole)) is not None:
                 is_overdue = world.monotonic() - asked > _OVERDUE_SECONDS  # else urgent work could hold it up forever
-                self._ask(number, spans, is_urgent=is_urgent, comes_first=is_urgent or is_overdue)
+                self._ask(number, missing, is_urgent=is_urgent, comes_first=is_urgent or is_overdue)
                 with self._changed:
                     self._check(number, asked)
                 news.wait()
@@ -130,12 +130,15 @@ class Fill:
                 self._store.clear(number, spans)
             return is_free
 
-    def _has(self, number: int, spans: Sequence[Span], whole: bool) -> bool:
-        return self._store.is_finished(number) or (not whole and not self._store.missing(number, spans))
-
-    def _ask(self, number: int, spans: Sequence[Span], *, is_urgent: bool, comes_first: bool) -> None:
-        """Requests the missing parts of the spans next, and again the parts that failed since they were requested."""
+    def _left(self, number: int, spans: Sequence[Span], whole: bool) -> list[Span] | None:
+        """Returns what is missing of the spans, nothing if a `whole` file lacks its name only; None if all is here."""
+        if self._store.is_finished(number):
+            return None
         missing = self._store.missing(number, spans)
+        return missing if missing or whole else None
+
+    def _ask(self, number: int, missing: Sequence[Span], *, is_urgent: bool, comes_first: bool) -> None:
+        """Requests the missing parts of a file next, and again the parts that failed since they were requested."""
         with self._changed:
             for pending in self._pending:
                 self._changed.notify(pending.ask(number, missing, is_urgent=is_urgent, comes_first=comes_first))
@@ -259,7 +262,8 @@ class Fill:
             self._note(number, error)
         try:
             self._store.clear(number, whole := [(0, self._store.listed[number].num_bytes)])  # last: it may be fetched
-            self._ask(number, whole, is_urgent=False, comes_first=False)  # next: it shows who sends wrong bytes
+            missing = self._store.missing(number, whole)
+            self._ask(number, missing, is_urgent=False, comes_first=False)  # next: it shows who sends wrong bytes
         except StorageError as another:
             self._failures.forget_damage(number)  # which is found once more
             self._note(number, another)
