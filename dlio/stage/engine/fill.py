@@ -210,12 +210,10 @@ class Fill:
             is_cached = is_urgent or (self._is_read_soon and origin == Origin.SOURCE)
             if world.monotonic() > self._ends_at:  # it hung, and was left behind: a successor may write these files
                 raise StorageError(f"{self._store.source_name(number)} answered too late: {ADVICE}")
-            self._store.write(number, piece.begin, target, None if is_cached else release)
+            self._store.write(number, begin, target, release, is_cached=is_cached)
         except BaseException:
             release()
             raise
-        if is_cached:
-            release()
         return origin
 
     def _finish(self, number: int) -> None:

@@ -2,7 +2,7 @@
 
 What comes in order is digested from memory. What comes too early is held in memory until the bytes before it have come.
 Everything else is read from the file again: what was there when the agent started, or could not be held. That follows
-the pieces that come, so that little is left to be read at the end. Of what could not be held, a digest stays in memory:
+the pieces that come, so that little is left to be read at the end. Of what had to give way, a digest stays in memory:
 a disk that changes it would else give a digest of the file that all nodes agree on, since they get the same bytes.
 """
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from dlio.cached import cached_property
@@ -96,30 +96,33 @@ class RunningDigest:
         self.counted = 0
         self._is_past_cache = False  # whether a piece of it was written so
         self._is_left = False  # the rest is read when the file is whole
+        self._coming = dict[int, None]()  # where pieces begin that are being written
         self._noted: dict[int, tuple[int, str]] = {}  # by where pieces that are not held begin: where they end, digest
         self._piece: tuple[files.Hash, Span, str] | None = None  # one of these, a part of which was read again
         self._damaged: Span | None = None  # was not read as it was written
 
-    def add(self, begin: int, data: memoryview, release: Callable[[], None] | None = None) -> None:
-        """Adds a piece that was written, whose blocks count as present.
+    @contextmanager
+    def writing(self, begin: int, *, is_cached: bool) -> Iterator[None]:
+        """Until a piece that is written here is added, it is not read from the file, though its blocks may count."""
+        self._is_past_cache = self._is_past_cache or not is_cached
+        self._coming[begin] = None
+        try:
+            yield
+        except BaseException:
+            self._coming.pop(begin, None)
+            raise
 
-        Args:
-            begin, data: the piece.
-            release: called once `data` is not used any more; without it, `data` is not used after this returns.
-        """
+    def add(self, begin: int, data: memoryview, release: Callable[[], None]) -> None:
+        """Adds a piece that was written, whose blocks count as present; `release` is called once `data` is not used."""
         with self._lock, suppress(OSError):  # which is raised by `whole`
-            self._is_past_cache = self._is_past_cache or release is not None
+            self._coming.pop(begin, None)
             if not self._is_left and begin >= self.counted:
-                if self._reaches(begin):
-                    self._count(data)
-                    self._count_held()
-                elif release:
+                if not self._reaches(begin):
                     self._held.put(self, begin, data, release)
                     return
-                else:
-                    self.note(begin, data)
-        if release:
-            release()
+                self._count(data)
+                self._count_held()
+        release()
 
     def note(self, begin: int, data: memoryview) -> None:
         """Notes what was written, to compare it with what is read again."""
@@ -173,7 +176,8 @@ class RunningDigest:
     def _reaches(self, begin: int) -> bool:
         """Returns whether all bytes before `begin` count, after reading some of those that are in the file already."""
         if begin > self.counted:
-            most = min(begin, self.counted + _MOST_GAP)
+            coming = [each for each in tuple(self._coming) if each >= self.counted]
+            most = min(begin, self.counted + _MOST_GAP, *coming)
             self._read_up_to(next((absent for absent, _ in self._blocks.missing(self.counted, most)), most))
         return begin <= self.counted
 

@@ -119,13 +119,21 @@ class Store:
         is_whole = (num_bytes := self.listed[number].num_bytes) <= writing.ONCE_BYTES
         return [] if number in self._finished else [(0, num_bytes)] if is_whole else list(spans)
 
-    def write(self, number: int, begin: int, data: memoryview, release: Callable[[], None] | None = None) -> None:
+    def write(
+        self,
+        number: int,
+        begin: int,
+        data: memoryview,
+        release: Callable[[], None] = lambda: None,
+        *,
+        is_cached: bool = True,
+    ) -> None:
         """Writes a span, then notes that it is present.
 
         Args:
             number, begin, data: the file, and the span.
-            release: called once `data` is not used any more, unless this raises. With it, the span is written past the
-                page cache, and its memory may be used for the digest of the file after this has returned.
+            release: called once `data` is not used any more, which may be after this has returned; not if this raises.
+            is_cached: write it through the page cache, else past it.
 
         Raises:
             DigestError: a file that is written at once is not what its digest says.
@@ -144,12 +152,12 @@ class Store:
                     self._at_once.discard(number)
             elif begun := self._unfinished(number):
                 digest = begun.digest  # the file may be whole after this, and be found damaged: then it gets another
-                begun.write(path, begin, data, is_cached=release is None)
-                self._count(len(data))
+                with digest.writing(begin, is_cached=is_cached):
+                    begun.write(path, begin, data, is_cached=is_cached)
+                    self._count(len(data))
                 digest.add(begin, data, release)
                 return
-        if release:
-            release()
+        release()
 
     def _count(self, num_bytes: int) -> None:
         with self._counting:

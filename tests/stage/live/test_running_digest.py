@@ -27,36 +27,30 @@ class Arriving:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "file"
         self.path.write_bytes(bytes(len(CONTENT)))
-        self._blocks = Blocks.create(folder / "bits", len(CONTENT))
-        self.digest = RunningDigest(self.path, self._blocks, "xxh3-128", Held())
+        self.blocks = Blocks.create(folder / "bits", len(CONTENT))
+        self.digest = RunningDigest(self.path, self.blocks, "xxh3-128", Held())
         self.released = list[int]()
 
-    def add(self, begin: int, *, may_be_held: bool = True) -> None:
+    def add(self, begin: int) -> None:
         """Writes a piece, and adds it."""
         data = memoryview(CONTENT)[begin : begin + BLOCK_BYTES]
-        with self.path.open("r+b") as file:
+        with self.digest.writing(begin, is_cached=True), self.path.open("r+b") as file:
             file.seek(begin)
             file.write(data)
-        self._blocks.set(begin, begin + len(data))
-        self.digest.add(begin, data, partial(self.released.append, begin) if may_be_held else None)
+            self.blocks.set(begin, begin + len(data))
+        self.digest.add(begin, data, partial(self.released.append, begin))
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
-@given(
-    order=st.permutations(STARTS),
-    cached=st.sets(st.sampled_from(STARTS)),
-    gap=st.sampled_from([0, BLOCK_BYTES, 1 << 30]),
-)
-def test_pieces_in_any_order_give_the_files_digest(
-    tmp_path: Path, order: list[int], cached: set[int], gap: int
-) -> None:
+@given(order=st.permutations(STARTS), gap=st.sampled_from([0, BLOCK_BYTES, 1 << 30]))
+def test_pieces_in_any_order_give_the_files_digest(tmp_path: Path, order: list[int], gap: int) -> None:
     file = Arriving(tmp_path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(running_digest, "_MOST_GAP", gap)
         for begin in order:
-            file.add(begin, may_be_held=begin not in cached)
+            file.add(begin)
         assert file.digest.whole() == files.digest_bytes(CONTENT)
-    assert sorted(file.released) == sorted(set(order) - cached)
+    assert sorted(file.released) == sorted(order)
 
 
 def test_pieces_that_are_held_are_not_read_again(tmp_path: Path) -> None:
@@ -79,18 +73,32 @@ def test_only_few_pieces_that_came_too_early_are_held(tmp_path: Path) -> None:
     assert sorted(file.released) == [*STARTS[1:]]
 
 
-@pytest.mark.parametrize("may_be_held", [True, False], ids=["gave way", "cached"])
+def test_a_piece_that_is_being_written_is_not_read_from_the_file(tmp_path: Path) -> None:
+    """Its thread has it in memory, and adds it in a moment."""
+    file, first = Arriving(tmp_path), memoryview(CONTENT)[:BLOCK_BYTES]
+    with file.digest.writing(0, is_cached=True):
+        file.blocks.set(0, BLOCK_BYTES)  # of which the file has nothing
+    for begin in STARTS[1:4]:
+        file.add(begin)
+    assert file.released == []
+    file.digest.add(0, first, partial(file.released.append, 0))
+    assert sorted(file.released) == [*STARTS[:4]]
+    for begin in STARTS[4:]:
+        file.add(begin)
+    assert file.digest.whole() == files.digest_bytes(CONTENT)
+
+
 @pytest.mark.parametrize("gap", [BLOCK_BYTES // 2, 1 << 30])
 def test_a_piece_that_the_disk_has_changed_is_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, may_be_held: bool, gap: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gap: int
 ) -> None:
     """Else the changed bytes would count, and other nodes, which get them from this one, would have the same digest."""
     monkeypatch.setattr(running_digest, "_MOST_GAP", gap)
     file = Arriving(tmp_path)
     for begin in STARTS[1:]:
-        file.add(begin, may_be_held=may_be_held)
+        file.add(begin)
     last = STARTS[-2]
-    assert not may_be_held or last in file.released
+    assert last in file.released
     with file.path.open("r+b") as changed:
         changed.seek(last + 17)
         changed.write(bytes([CONTENT[last + 17] ^ 1]))
