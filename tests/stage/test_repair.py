@@ -84,7 +84,7 @@ def damaged_copy(dataset: Manifest, local: Path) -> tuple[Manifest, str, bytes]:
 def hang_after_the_first_block(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes a repair stop in the middle of a file, until it is killed or interrupted."""
 
-    def hang(*_: object) -> None:
+    def hang(*_: object, **__: object) -> None:
         ready.touch()
         time.sleep(1000)
 

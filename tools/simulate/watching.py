@@ -117,10 +117,10 @@ class Watching:
         return judged
 
     def _writing(self, write: Callable[..., None]) -> Callable[..., None]:
-        def noted(store: Store, number: int, *arguments: Any) -> None:
+        def noted(store: Store, number: int, *arguments: Any, **options: Any) -> None:
             key = self._process, number
             self._came[key] = self._scheduler.now  # some may check before this has returned
-            write(store, number, *arguments)
+            write(store, number, *arguments, **options)
             self._came[key] = self._scheduler.now
 
         return noted

@@ -42,7 +42,7 @@ class Fill:
         self._store, self._fetching, self._is_hurried = store, fetching, is_hurried
         self._changed, self._waiters, self._failures = Work(), Waiters(), Failures()
         kinds = 2 if fetching.exchanges else 1
-        self._most = flows.THREADS // (kinds if is_hurried else 1)  # of each kind: their pieces are large
+        self._most = flows.exchange_threads() if is_hurried and kinds > 1 else flows.THREADS  # of each kind
         self._pending = [
             Pending(store, self._failures, fetching, self._most, is_far=is_far, is_hurried=is_hurried)
             for is_far in (False, True)[:kinds]

@@ -63,6 +63,14 @@ class Flows:
     returns: bool = False
 
 
+def exchange_threads() -> int:
+    """Returns by how many threads a node of a broadcast reads from the source; it gets what others read by as many.
+
+    With 6 of each kind instead of 4, both ends of a transfer take more CPU time (benchmarks/NOTES.md).
+    """
+    return -(-THREADS // 3)
+
+
 def flows_alone(read: Array, opens: Array, threads: int, *, returns: bool = False) -> Flows:
     """Returns the flows of nodes that each write what they read; the arrays are those of `Flows`."""
     return Flows(read, opens, np.zeros_like(read), read, threads, returns=returns)

@@ -350,7 +350,8 @@ def test_threads_fetch_different_files_of_other_nodes(is_far: bool, numbers: lis
     """Else those of all nodes gather at one of them, whose link all others wait for."""
     listed = [File(f"{number}.bin", 8 * MiB, "xxh3-128:0") for number in range(3)]
     store = _store(tmp_path, listed)
-    wanted = Pending(store, Failures(), None, 4, is_far=is_far, is_hurried=True)
+    fetching = Fetching(cast(StagingSource, Anywhere()), plan_of(listed))
+    wanted = Pending(store, Failures(), fetching, 4, is_far=is_far, is_hurried=True)
     wanted.follow([0, 1, 2])
     taken = [wanted.take() for _ in range(3)]
     if taken[1]:
