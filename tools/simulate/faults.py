@@ -31,6 +31,7 @@ _SILENT = 31 * S  # longer than the heartbeat of a claim may be silent
 #: What shows little by itself: in some schedules both come, the second one to all nodes if it has no moment of its own.
 _TOGETHER = (
     ("twice", "stop"), ("twice", "kill"), ("twice", "disk-stale"), ("power", "disk-eio-sync"), ("doubt", "source-flip"),
+    ("late", "think"),
 )  # fmt: skip
 #: What a node does when a fault comes that does not wait for the number of an event, and how often before at most.
 _MOMENTS = {WRITE: 60, SYNC: 40, NAME: 40, FINISH: 4}

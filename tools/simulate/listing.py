@@ -13,6 +13,7 @@ from dlio.io import files, world
 from dlio.io.open_folder import OpenFolder
 from dlio.stage.meeting.listing import by_processes
 from tools.simulate.cluster import Actor, Cluster
+from tools.simulate.data_set import drawn
 from tools.simulate.oracle import Oracle
 
 
@@ -21,10 +22,11 @@ class Lists:
 
     Args:
         oracle: notes broken promises.
+        num_bytes: that make a list longer; of many, one message does not hold it.
     """
 
-    def __init__(self, oracle: Oracle) -> None:
-        self._oracle = oracle
+    def __init__(self, oracle: Oracle, num_bytes: int) -> None:
+        self._oracle, self._more = oracle, drawn(0, num_bytes).hex()
         self._began: list[int] = []  # ns, by the numbers of lists
         self._made: dict[bytes, int] = {}  # the numbers of those that are whole
 
@@ -40,7 +42,7 @@ class Lists:
                     world.pread(descriptor, 1, 0)  # takes as long as a stat, and fails as one
                 finally:
                     os.close(descriptor)
-        found = json.dumps([number, names]).encode()
+        found = json.dumps([number, names, self._more]).encode()
         self._made[found] = number
         return found
 

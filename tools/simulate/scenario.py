@@ -27,7 +27,7 @@ from tools.simulate.people import Introduction, Loading, Staging, give_back
 from tools.simulate.scheduler import MS, LivelockError, S, Scheduler
 
 _SLOWING = {"latency", "bandwidth", "late", "think", "twice"}  # what takes time without a fault
-VERSION = 7  #: of what seeds mean
+VERSION = 8  #: of what seeds mean
 _OF_PEOPLE = ("late", "leave", "think", "twice", "doubt")
 _STEP = 1 * S
 _LAST_FAULT = 60 * S  # then all is healed
@@ -36,6 +36,7 @@ _DIVIDED = (64 << 10, owners.BLOCK_BYTES)  # by the latter, which no file exceed
 _THREADS = (2, 3, 4, flows.THREADS)
 _PATIENCE = 150 * S  # after that every process must end: nodes that are silent, or never start, are waited for a minute
 _MOST_EPOCHS = 3
+_LISTED = (0, 0, 300_000)  # bytes; the latter exceed what a connection holds
 _AGAIN = 100 * S  # all nodes have found each other again by then, so all is read from where it would be without a fault
 
 #: Referenced until this process ends: greenlets that are freed run their `finally` blocks, in the next schedule.
@@ -201,7 +202,7 @@ def _actors(cluster: Cluster, kind: Kind, faults: Sequence[Fault]) -> list[Actor
     """Returns the processes of the job."""
     given = {fault.kind: fault.amount for fault in faults if fault.kind in _OF_PEOPLE}
     introduction = Introduction(cluster.scheduler) if kind.is_introduced else None
-    lists = Lists(cluster.oracle)
+    lists = Lists(cluster.oracle, Chance(cluster.scheduler.seed, "lists").pick(_LISTED))
     found, chance = [], Chance(cluster.scheduler.seed, "people")
     epochs, late = chance.between(1, _MOST_EPOCHS), given.get("late", 1)
     again_at = _AGAIN if kind.strategy == "partition" and faults and chance.happens(0.5) else 0
