@@ -8,12 +8,12 @@ import threading
 import weakref
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from itertools import accumulate, groupby, pairwise
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
+from typing import NamedTuple
 
 from dlio.dataset.manifest import Manifest
-from dlio.dataset.part_reader import PartReader, open_shard
 from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Sample
 from dlio.io.arrivals import Filling
@@ -23,12 +23,19 @@ _MANY_THREADS = 64  # that may borrow shards at the same time
 MAX_OPEN_SHARDS = 4096  # bounds the memory for indexes; a window shuffle needs far fewer
 
 
+class Folder(NamedTuple):
+    """A data set, and who fills its folder; None if it is complete where it is read."""
+
+    manifest: Manifest
+    filling: Filling | None = None
+
+
 class _Slot:
     """The slot of one shard in a pool; its first user opens the shard, without the pool's lock."""
 
     def __init__(self) -> None:
         self.opening = threading.Lock()
-        self.reader: ShardReader | PartReader | None = None
+        self.reader: ShardReader | None = None
         self.num_users = 0
         self.is_dropped = False
 
@@ -39,18 +46,28 @@ class _Slot:
 
 
 class ShardPool:
-    """Opens the shards of a data set when they are needed, a bounded number at a time.
+    """Opens the shards of one data set, or of several, when they are needed, a bounded number at a time.
 
     The default number is a quarter of the files that the process may open (`ulimit -n`): a global shuffle reads most
     shards with every batch, and opening one costs about as much as reading ten of its samples.
 
     Safe for several threads. Picklable, and safe across fork: every process opens its own files.
+
+    Attributes:
+        folders: the data sets, whose shards are numbered through.
+        firsts: the number of the first shard of each, then the number of all shards.
     """
 
-    def __init__(self, manifest: Manifest, max_open: int | None = None, filling: Filling | None = None) -> None:
-        self.manifest = manifest
+    def __init__(
+        self,
+        manifest: Manifest,
+        max_open: int | None = None,
+        filling: Filling | None = None,
+        more: Sequence[Folder] = (),
+    ) -> None:
+        self.folders = (Folder(manifest, filling), *more)
+        self.firsts = list(accumulate((len(folder.manifest.shards) for folder in self.folders), initial=0))
         self._max_open = max_open
-        self._filling = filling
         self._start()
         _pools.add(self)
         close_at_exit(self)
@@ -59,26 +76,29 @@ class ShardPool:
         self._lock = threading.Lock()
         self._slots: OrderedDict[int, _Slot] = OrderedDict()
 
-    def __getstate__(self) -> tuple[Manifest, int | None, Filling | None]:
-        return self.manifest, self._max_open, self._filling
+    def __reduce__(self) -> tuple[Callable[..., ShardPool], tuple[object, ...]]:
+        (manifest, filling), *more = self.folders
+        return ShardPool, (manifest, self._max_open, filling, more)
 
-    def __setstate__(self, state: tuple[Manifest, int | None, Filling | None]) -> None:
-        self.__init__(*state)  # type: ignore[misc]
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest of the first data set."""
+        return self.folders[0].manifest
 
     @property
     def most_lent(self) -> int:
         """How many shards a thread may borrow at a time, at least one: all, if all may be open."""
-        count, most = len(self.manifest.shards), self._max_open or _num_open_shards()
+        count, most = self.firsts[-1], self._max_open or _num_open_shards()
         return max(1, count if count <= most else most // _MANY_THREADS)
 
     @contextmanager
-    def shard(self, number: int) -> Iterator[ShardReader | PartReader]:
+    def shard(self, number: int) -> Iterator[ShardReader]:
         """Lends the open shard `number`; as `shards`."""
         with self.shards([number]) as [shard]:
             yield shard
 
     @contextmanager
-    def shards(self, numbers: Sequence[int]) -> Iterator[list[ShardReader | PartReader]]:
+    def shards(self, numbers: Sequence[int]) -> Iterator[list[ShardReader]]:
         """Lends several open shards; they stay open at least until they are given back.
 
         Raises:
@@ -103,12 +123,14 @@ class ShardPool:
                 if any_new:
                     self._evict()
 
-    def _opened(self, slot: _Slot, number: int) -> ShardReader | PartReader:
+    def _opened(self, slot: _Slot, number: int) -> ShardReader:
         if slot.reader is not None:
             return slot.reader
         with slot.opening:
             if slot.reader is None:
-                slot.reader = open_shard(self.manifest, self.manifest.shards[number], self._filling)
+                of = bisect_right(self.firsts, number) - 1
+                manifest, filling = self.folders[of]
+                slot.reader = ShardReader(manifest, manifest.shards[number - self.firsts[of]], filling)
             return slot.reader
 
     def _evict(self) -> None:
@@ -120,7 +142,7 @@ class ShardPool:
             self._slots.pop(number).close_if_unused()
 
     def read(self, index: int) -> Sample:
-        """Returns sample `index` of the data set.
+        """Returns sample `index` of the first data set.
 
         Raises:
             IndexError: the index is out of range.
@@ -137,43 +159,6 @@ class ShardPool:
                 slot.is_dropped = True
                 slot.close_if_unused()
             self._slots.clear()
-
-
-class JoinedPool:
-    """The pools of several data sets as one, whose shards are numbered through; shares them."""
-
-    def __init__(self, pools: Sequence[tuple[ShardPool | JoinedPool, int]]) -> None:
-        """Joins pools, each given with its number of shards."""
-        self._pools = tuple(pool for pool, _ in pools)
-        self._starts = list(accumulate((count for _, count in pools), initial=0))
-
-    @property
-    def most_lent(self) -> int:
-        """How many shards a thread may borrow at a time."""
-        most = [pool.most_lent for pool in self._pools]
-        bounds = [each for each, (first, end) in zip(most, pairwise(self._starts), strict=True) if each < end - first]
-        return min(bounds, default=self._starts[-1] or 1)
-
-    @contextmanager
-    def shard(self, number: int) -> Iterator[ShardReader | PartReader]:
-        """Lends an open shard; see `ShardPool`."""
-        with self.shards([number]) as [shard]:
-            yield shard
-
-    @contextmanager
-    def shards(self, numbers: Sequence[int]) -> Iterator[list[ShardReader | PartReader]]:
-        """Lends several open shards, with ascending numbers; see `ShardPool`."""
-        with ExitStack() as lent:
-            found: list[ShardReader | PartReader] = []
-            for part, some in groupby(numbers, lambda number: bisect_right(self._starts, number) - 1):
-                shards = self._pools[part].shards([number - self._starts[part] for number in some])
-                found += lent.enter_context(shards)
-            yield found
-
-    def close(self) -> None:
-        """Closes every shard."""
-        for pool in self._pools:
-            pool.close()
 
 
 def _num_open_shards() -> int:

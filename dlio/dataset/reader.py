@@ -1,9 +1,9 @@
-"""An open shard: a format's reader joined with the table of its samples."""
+"""An open shard: a format's reader joined with the table of its samples, for all of its records or a part of them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,16 @@ import numpy as np
 
 from dlio import formats
 from dlio.dataset import sample_table
-from dlio.dataset.apart import advice_if_lost, files_here
 from dlio.dataset.bulk.arrays import BulkArrays
 from dlio.dataset.bulk.ranges import ValueRanges, Values
 from dlio.dataset.bulk.values import BulkValues, open_values
 from dlio.dataset.checksum import crc32c
 from dlio.dataset.manifest import Manifest, Shard
 from dlio.dataset.remote import in_place
-from dlio.dataset.sample_table import PartTable, SampleTable
+from dlio.dataset.sample_table import SampleTable
 from dlio.dataset.schema import Array, Fields, Sample
-from dlio.errors import CorruptRecordError, StorageError
+from dlio.dataset.shard_files import checked_files
+from dlio.errors import CorruptRecordError
 from dlio.formats import Format, Reader, SelfChecked
 from dlio.io import arrivals
 from dlio.io.arrivals import Filling
@@ -33,6 +33,8 @@ _log = logging.getLogger(__name__)
 class ShardReader:
     """One shard of a data set: samples with their exact keys, each compared with its checksum.
 
+    Records are numbered as if the shard had only those of its part; errors name a record by its number in the files.
+
     Safe for several threads at once; opened again in every process.
     """
 
@@ -43,13 +45,12 @@ class ShardReader:
             StorageError: a file is missing or cannot be read.
             CorruptRecordError: a file is damaged, or of another size than in the manifest.
         """
-        shard = shard.whole
         self._schema = manifest.schema
         self.shard = shard
         self._may_change = filling is not None
         filling = filling or in_place(manifest, shard)
         paths = checked_files(manifest, shard, filling)
-        self._table = _whole_table(manifest, shard)
+        self._table = open_table(manifest, shard.whole)
         self._bulk: BulkValues | BulkArrays | None = None
         self._is_prepared = False
         with closed_on_error(self):
@@ -57,9 +58,10 @@ class ShardReader:
             records = paths[0] if manifest.url else _records(paths[0], shard.name + container.SUFFIX)
             self._reader = self._opened(container, records, filling)
             self._checks_itself = isinstance(self._reader, SelfChecked) and self._reader.checks_itself
-            if len(self._reader) != shard.num_samples:
-                problem = f"it holds {len(self._reader)} records, the manifest says {shard.num_samples}: restore it"
+            if len(self._reader) != shard.num_records:
+                problem = f"it holds {len(self._reader)} records, the manifest says {shard.num_records}: restore it"
                 raise CorruptRecordError(paths[0], problem)
+        self._part = None if shard.part is None else shard.part.records()
 
     def _opened(self, container: Format, records: Path, filling: Filling | None) -> Reader:
         if filling is None:
@@ -75,6 +77,14 @@ class ShardReader:
     def __len__(self) -> int:
         return self.shard.num_samples
 
+    def _number(self, index: int) -> int:
+        """Returns the number of record `index` in the files."""
+        return index if self._part is None else int(self._part[index])
+
+    def _numbers(self, records: Numbers) -> Numbers:
+        """Returns the numbers of records in the files."""
+        return records if self._part is None else np.asarray(self._part[records])
+
     def read(self, index: int) -> Sample:
         """Returns record `index`.
 
@@ -82,6 +92,10 @@ class ShardReader:
             CorruptRecordError: the record differs from what was packed; names file, record, offset and key.
             StorageError: the file cannot be read.
         """
+        return self._read(self._number(index))
+
+    def _read(self, index: int) -> Sample:
+        """Returns the record of this number in the files; raises as `read`."""
         try:
             return self._checked(index)
         except CorruptRecordError as error:
@@ -96,13 +110,14 @@ class ShardReader:
         _log.warning("read again from the source: %s", error)
 
     def _checked(self, index: int) -> Sample:
-        """Returns record `index`, compared with its checksum; raises as `read`."""
+        """Returns a record, compared with its checksum; raises as `read`."""
         sample = self._stored(index)
         if self._table is None:
             return sample
         if not self._checks_itself and crc32c(sample, self._schema) != self._table.crcs[index]:
             path, offset = self._reader.locate(index)
-            problem = f"sample {self.key(index)!r} is not what was packed (its CRC-32C differs): restore the file"
+            key = self._table.key(index)
+            problem = f"sample {key!r} is not what was packed (its CRC-32C differs): restore the file"
             raise CorruptRecordError(path, problem, record=index, offset=offset)
         return Sample(self._table.key(index), sample.fields, sample.image_info)
 
@@ -113,13 +128,13 @@ class ShardReader:
         except CorruptRecordError as error:
             if self._table is None or error.record is None:
                 raise
-            problem = f"sample {self.key(index)!r}: {error.problem}"
+            problem = f"sample {self._table.key(index)!r}: {error.problem}"
             raise CorruptRecordError(error.path, problem, record=error.record, offset=error.offset) from error
 
     def ranges(self, records: Numbers) -> ValueRanges | None:
         """Returns where `records`, int64 of shape (n,), have their large values, if these may be read beforehand."""
         values = self._values()
-        return None if values is None else values.ranges(records)
+        return None if values is None else values.ranges(self._numbers(records))
 
     def read_columns(
         self,
@@ -143,7 +158,7 @@ class ShardReader:
             CorruptRecordError, StorageError: as `read`.
         """
         out = out or {}
-        read = self._columns(records, take, out, large)
+        read = self._columns(self._numbers(records), take, out, large)
         for name, rows in out.items():
             if read[name] is rows:
                 continue
@@ -160,13 +175,13 @@ class ShardReader:
         """Returns the values, or the rows of `out` where they are."""
         bulk_reader = self._values()
         if bulk_reader is None:
-            fields = [self.read(record).fields for record in records.tolist()]
+            fields = [self._read(record).fields for record in records.tolist()]
             return {name: [_viewed(values[name]) for values in fields] for name in self._schema}
         assert self._table is not None
         found, doubtful = bulk_reader.columns(records, take, out, large)
         read = {name: found[name] if name in found else self._table.field(name)[records] for name in self._schema}
         for row in doubtful:
-            sample = self.read(int(records[row]))
+            sample = self._read(int(records[row]))
             bulk_reader.forget(int(records[row]))
             for name, column in read.items():
                 column[row] = _viewed(sample.fields[name])
@@ -178,7 +193,7 @@ class ShardReader:
         Returns whether they are in memory, or cannot be asked for.
         """
         values = self._values()
-        return values is None or values.prefetch_hint(records)
+        return values is None or values.prefetch_hint(self._numbers(records))
 
     def _values(self) -> BulkValues | BulkArrays | None:
         """Returns the reader of values by offset, None if there is none; made on first use."""
@@ -189,15 +204,19 @@ class ShardReader:
 
     def key(self, index: int) -> str:
         """Returns the key of record `index`; reads the record only if the shard has no table."""
-        return self._table.key(index) if self._table else self._reader.read(index).key
+        number = self._number(index)
+        return self._table.key(number) if self._table else self._reader.read(number).key
 
     def keys(self) -> list[str]:
         """Returns all keys, in order."""
-        return self._table.keys(0, len(self)) if self._table else [self._reader.read(i).key for i in range(len(self))]
+        if self._table is None:
+            return [self.key(index) for index in range(len(self))]
+        keys = self._table.keys(0, self.shard.num_records)
+        return keys if self._part is None else [keys[number] for number in self._part.tolist()]
 
     def sizes(self) -> Numbers | None:
         """Returns the bytes of all values of each sample, int64 of shape (n,), as the table counts them, if it does."""
-        return self._table.num_bytes if self._table else None
+        return self._taken(self._table.num_bytes) if self._table else None
 
     def column(self, name: str) -> Array:
         """Returns a small field of numbers of all samples: an ndarray of the field's dtype, (n, *shape), read-only.
@@ -206,13 +225,17 @@ class ShardReader:
             KeyError: the schema has no such field.
         """
         if self._table and name in sample_table.columns(self._schema):
-            return self._table.field(name)
-        kind = self._schema[name]
-        return np.array([self._reader.read(i).fields[name] for i in range(len(self))], dtype=kind.dtype)
+            return self._taken(self._table.field(name))
+        found = [self._reader.read(self._number(index)).fields[name] for index in range(len(self))]
+        return np.array(found, dtype=self._schema[name].dtype)
+
+    def _taken(self, column: Array) -> Array:
+        """Returns the values of the records, given those of all records in the files."""
+        return column if self._part is None else column[self._part]
 
     def locate(self, index: int) -> tuple[Path, int | None]:
         """Returns the file that holds record `index` and its offset in bytes, None if the format has none."""
-        return self._reader.locate(index)
+        return self._reader.locate(self._number(index))
 
     def close(self) -> None:
         """Closes all files; may be called twice."""
@@ -225,74 +248,16 @@ def _viewed(value: Any) -> Any:
     return memoryview(value) if isinstance(value, bytes) else value
 
 
-def open_table(manifest: Manifest, shard: Shard) -> SampleTable | PartTable | None:
+def open_table(manifest: Manifest, shard: Shard) -> SampleTable | None:
     """Returns the table of a shard's samples, None if it has none.
 
     Raises:
         CorruptRecordError: the table is damaged.
         StorageError: it cannot be read.
     """
-    table = _whole_table(manifest, shard)
-    return table if table is None or shard.part is None else PartTable(table, shard.part)
-
-
-def _whole_table(manifest: Manifest, shard: Shard) -> SampleTable | None:
     names = [file.name for file in shard.files if file.name.endswith(sample_table.SUFFIX)]
     with arrivals.opening(in_place(manifest, shard)):
-        return SampleTable(manifest.root / names[0], manifest.schema, shard.num_records) if names else None
-
-
-def checked_files(manifest: Manifest, shard: Shard, filling: Filling | None = None) -> list[Path]:
-    """Returns the files of `shard`, whose sizes are those in the manifest, except for those that are still arriving.
-
-    Raises:
-        StorageError: a file is missing.
-        CorruptRecordError: a file has another size.
-    """
-    arriving = _arriving(manifest, shard, filling) if filling is not None else ()
-    here = files_here(manifest, shard)
-    for file in here:
-        if file.name not in arriving:
-            check_size(manifest.root / file.name, file.num_bytes, shard)
-    return [manifest.root / file.name for file in shard.files]
-
-
-def _arriving(manifest: Manifest, shard: Shard, filling: Filling) -> Collection[str]:
-    """Returns the files that may be read while they arrive, once the others are here.
-
-    Without checksums of its samples a shard is read when it is whole, and so is one of another package's format, which
-    may open files by itself.
-    """
-    names = [file.name for file in shard.files]
-    if "." not in manifest.format and any(name.endswith(sample_table.SUFFIX) for name in names):
-        return filling.prepare(names)
-    filling.complete(names)
-    return ()
-
-
-def check_size(path: Path, num_bytes: int, shard: Shard) -> None:
-    """Checks a shard's file before it is used.
-
-    Raises:
-        StorageError: it is not there.
-        CorruptRecordError: it has another size than the manifest says.
-    """
-    try:
-        found = path.stat().st_size
-    except FileNotFoundError as error:
-        if not shard.nodes:
-            problem = f"cannot open the shard's file {path}: {error.strerror}{advice_if_lost(path)}"
-            raise StorageError(error.errno, problem) from error
-        nodes = f"node{'s' * (len(shard.nodes) > 1)} {', '.join(map(str, shard.nodes))}"
-        advice = (
-            "read it on that node, with a dlio loader in a job with this number of nodes, or stage the whole data set "
-            "to each node"
-        )
-        raise StorageError(error.errno, f"{shard.name} is on {nodes}: {path} is not here; {advice}") from error
-    except OSError as error:
-        raise StorageError(error.errno, f"cannot open the shard's file {path}: {error.strerror}") from error
-    if found != num_bytes:
-        raise CorruptRecordError(path, f"expected {num_bytes} bytes, found {found}: restore the file or stage it again")
+        return SampleTable(manifest.root / names[0], manifest.schema, shard.num_records, shard.part) if names else None
 
 
 def _records(path: Path, name: str) -> Path:

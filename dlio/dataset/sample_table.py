@@ -149,10 +149,13 @@ def unread_table(schema: Schema, keys: Pieces, large_bytes: Numbers, fields: Map
 
 
 class SampleTable:
-    """Reads a shard's table; columns are read when first asked for; thread-safe, opened again in every process."""
+    """Reads the rows of a shard's samples in its table, when they are first asked for.
 
-    def __init__(self, path: Path, schema: Schema, num_samples: int) -> None:
-        """Opens the table of a shard of `num_samples` samples.
+    Thread-safe, opened again in every process.
+    """
+
+    def __init__(self, path: Path, schema: Schema, num_records: int, part: Part | None = None) -> None:
+        """Opens the table of a shard whose files hold `num_records`, and whose samples are the `part` of them.
 
         Raises:
             CorruptRecordError: the file is not such a table.
@@ -160,7 +163,7 @@ class SampleTable:
         """
         self.path = path
         self._schema = schema
-        self._num_samples = num_samples
+        self._num_records, self._part = num_records, part
         self._file = RandomAccessFile(path)
         self._arrays: dict[str, Array] = {}
         with closed_on_error(self._file):
@@ -169,12 +172,12 @@ class SampleTable:
     @property
     def crcs(self) -> npt.NDArray[np.uint32]:
         """The checksums of all samples, uint32 of shape (n,)."""
-        return self._array("crc32c")
+        return self._taken(self._array("crc32c"))
 
     @property
     def num_bytes(self) -> Numbers:
         """The sizes of all samples in bytes, int64 of shape (n,)."""
-        return self._array("num_bytes")
+        return self._taken(self._array("num_bytes"))
 
     def field(self, name: str) -> Array:
         """Returns the values of a small field of numbers, of its dtype and shape (n, *shape), read-only.
@@ -182,7 +185,7 @@ class SampleTable:
         Raises:
             CorruptRecordError: they are missing, damaged, or of another dtype or shape than the schema says.
         """
-        return self._array(f"field_{name}")
+        return self._taken(self._array(f"field_{name}"))
 
     def shapes(self, name: str) -> Numbers | None:
         """Returns the shapes of a field of arrays whose shape varies, int64 of shape (n, dimensions), if it has them.
@@ -190,7 +193,11 @@ class SampleTable:
         Raises:
             CorruptRecordError: as `field`.
         """
-        return self._array(_SHAPE + name) if _SHAPE + name in self._names() else None
+        return self._taken(self._array(_SHAPE + name)) if _SHAPE + name in self._names() else None
+
+    def _taken(self, rows: Array) -> Array:
+        """Returns the rows of the samples, given those of all records in the files."""
+        return rows if self._part is None else rows[self._part.records()]
 
     def _names(self) -> list[str]:
         """Returns the names of its arrays, apart from the keys."""
@@ -220,9 +227,9 @@ class SampleTable:
         if name == "key_bytes":
             return (key_bytes,), np.dtype("uint8")
         if name == "key_offsets":
-            return (self._num_samples + 1,), np.dtype("int64")
+            return (self._num_records + 1,), np.dtype("int64")
         kind = _arrays(self._schema)[name]
-        return (self._num_samples, *kind.fixed_shape), np.dtype(kind.dtype)
+        return (self._num_records, *kind.fixed_shape), np.dtype(kind.dtype)
 
     def key(self, index: int) -> str:
         """Returns the key of sample `index`."""
@@ -234,6 +241,13 @@ class SampleTable:
         Raises:
             CorruptRecordError: the keys are damaged.
         """
+        if self._part is not None:
+            keys = self._keys(0, self._num_records)
+            return [keys[record] for record in self._part.records()[start:stop].tolist()]
+        return self._keys(start, stop)
+
+    def _keys(self, start: int, stop: int) -> list[str]:
+        """Returns the keys of records in the files."""
         offsets = self._array("key_offsets")[start : stop + 1].tolist()
         blob = self._array("key_bytes")
         if offsets != sorted(offsets) or offsets[0] < 0 or offsets[-1] > len(blob):
@@ -269,29 +283,3 @@ class SampleTable:
     def close(self) -> None:
         """Closes the file; may be called twice."""
         self._file.close()
-
-
-class PartTable:
-    """The rows of a shard's table that are in a part of it; thread-safe, opened again in every process."""
-
-    def __init__(self, whole: SampleTable, part: Part) -> None:
-        """Takes over the table of all records; the columns are compared with their number before rows are taken."""
-        self._whole, self._part = whole, part
-
-    @property
-    def num_bytes(self) -> Numbers:
-        """The sizes of the part's samples in bytes, int64 of shape (n,)."""
-        return self._whole.num_bytes[self._part.records()]
-
-    def field(self, name: str) -> Array:
-        """Returns the values of a small field of numbers; see `SampleTable.field`."""
-        return self._whole.field(name)[self._part.records()]
-
-    def keys(self, start: int, stop: int) -> list[str]:
-        """Returns the keys of the part's samples `start` to `stop` - 1; see `SampleTable.keys`."""
-        keys = self._whole.keys(0, self._part.num_records)
-        return [keys[record] for record in self._part.records()[start:stop].tolist()]
-
-    def close(self) -> None:
-        """Closes the file; may be called twice."""
-        self._whole.close()

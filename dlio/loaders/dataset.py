@@ -12,8 +12,8 @@ import numpy as np
 
 from dlio.cached import cached_property
 from dlio.codecs.decode_ready import check_core
-from dlio.dataset.apart import is_apart
 from dlio.dataset.schema import Array, Sample
+from dlio.dataset.shard_files import is_apart
 from dlio.errors import CorruptRecordError, UsageError
 from dlio.images import Transform, Transforms, composed
 from dlio.loaders.columns import made_fields, narrowed

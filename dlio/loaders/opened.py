@@ -9,13 +9,13 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 
 from dlio.cluster.topology import Topology
 from dlio.dataset.location import TREE
 from dlio.dataset.manifest import Manifest
-from dlio.dataset.pool import JoinedPool, ShardPool
+from dlio.dataset.pool import ShardPool
 from dlio.errors import ManifestError, MissingError, UsageError
 from dlio.io import world
 from dlio.io.arrivals import Filling
@@ -34,21 +34,6 @@ from dlio.stage.planning.plan import has_parts
 _READ_PIECES = 16  # 64 MB, for samples that are read without a loader, which would set a limit
 
 
-@dataclass(frozen=True, slots=True)
-class Arriving:
-    """Consecutive shards of one data set, and the filler of their folder.
-
-    Attributes:
-        first: the number of the first shard.
-        num_shards: of the data set.
-        filling: None if the data set is complete where it is read.
-    """
-
-    first: int
-    num_shards: int
-    filling: Filling | None
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Opened:
     """Open data sets whose samples are numbered; safe for several threads, picklable, and safe across fork.
@@ -56,14 +41,12 @@ class Opened:
     Attributes:
         numbering: the samples.
         pool: the open shards, by the numbering's shard numbers.
-        folders: the folders that are read.
         skips, clock, pace: counts and times, of all numberings of these samples together.
         memory, read_memory: for batches, and for the records that they are made of.
     """
 
     numbering: Numbering
-    pool: ShardPool | JoinedPool
-    folders: tuple[Arriving, ...]
+    pool: ShardPool
     skips: Skips
     clock: Clock = field(default_factory=Clock)
     pace: WaitTimes = field(default_factory=WaitTimes)
@@ -73,7 +56,7 @@ class Opened:
     @property
     def fillings(self) -> list[Filling]:
         """The fillers of the folders that are read."""
-        return [folder.filling for folder in self.folders if folder.filling is not None]
+        return [folder.filling for folder in self.pool.folders if folder.filling is not None]
 
     def chosen(self, rows: Sequence[int] | Indices) -> Opened:
         """Returns some of the samples; raises as `Numbering.chosen`."""
@@ -88,10 +71,9 @@ class Opened:
     def _expect(self, coming: Iterable[Step]) -> None:
         numbering = self.numbering
         shards = first_uses((numbering.stored(step.indices) for step in coming), numbering.offsets)
-        for folder in self.folders:
-            if folder.filling is not None:
-                own = range(folder.first, folder.first + folder.num_shards)
-                folder.filling.expect([shard - folder.first for shard in shards if shard in own])
+        for (_, filling), (first, end) in zip(self.pool.folders, pairwise(self.pool.firsts), strict=True):
+            if filling is not None:
+                filling.expect([shard - first for shard in shards if first <= shard < end])
 
 
 def open_data(data: Data, cache: str | Path | bool | None = None, max_skipped: int = 0) -> Opened:
@@ -119,8 +101,7 @@ def open_data(data: Data, cache: str | Path | bool | None = None, max_skipped: i
             f"{manifest.path} is the copy of a file or folder, and holds no samples: stage a data set, or "
             "open its files by path"
         )
-    pool = ShardPool(manifest, filling=filling)
-    return Opened(Numbering.of(manifest), pool, (Arriving(0, len(manifest.shards), filling),), Skips(max_skipped))
+    return Opened(Numbering.of(manifest), ShardPool(manifest, filling=filling), Skips(max_skipped))
 
 
 def joined_data(parts: Sequence[Opened]) -> Opened:
@@ -130,12 +111,8 @@ def joined_data(parts: Sequence[Opened]) -> Opened:
 
 def _together(parts: Sequence[Opened], numbering: Numbering) -> Opened:
     """Returns data sets under one numbering, which counts through their shards."""
-    pool = JoinedPool([(part.pool, len(part.numbering.manifest.shards)) for part in parts])
-    folders: list[Arriving] = []
-    for folder in chain.from_iterable(part.folders for part in parts):
-        first = folders[-1].first + folders[-1].num_shards if folders else 0
-        folders.append(replace(folder, first=first))
-    return replace(parts[0], numbering=numbering, pool=pool, folders=tuple(folders))
+    (manifest, filling), *more = chain.from_iterable(part.pool.folders for part in parts)
+    return replace(parts[0], numbering=numbering, pool=ShardPool(manifest, filling=filling, more=more))
 
 
 def _found(data: str | Path | Manifest, cache: str | Path | bool | None) -> tuple[Manifest, Filling | None]:

@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dlio.dataset.bulk.ranges import read_values
-from dlio.dataset.part_reader import PartReader
+from dlio.dataset.pool import ShardPool
 from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Array, Fields, Sample, Schema
 from dlio.io.random_access import Numbers, OutRows, Take
-
-
-class Lender(Protocol):
-    """Lends open shards, as `dlio.dataset.pool.ShardPool` does."""
-
-    @property
-    def most_lent(self) -> int:
-        """How many shards a thread may borrow at a time, at least one."""
-
-    def shards(self, numbers: Sequence[int]) -> AbstractContextManager[list[ShardReader | PartReader]]:
-        """Lends several open shards, with ascending numbers."""
 
 
 class ShardRead(NamedTuple):
@@ -36,12 +24,12 @@ class ShardRead(NamedTuple):
         records: their numbers in the shard, ascending; int64 of shape (n,).
     """
 
-    shard: ShardReader | PartReader
+    shard: ShardReader
     rows: Numbers
     records: Numbers
 
 
-def shard_reads(pool: Lender, offsets: Numbers, numbers: Numbers, rows: Numbers) -> Iterator[list[ShardRead]]:
+def shard_reads(pool: ShardPool, offsets: Numbers, numbers: Numbers, rows: Numbers) -> Iterator[list[ShardRead]]:
     """Yields the reads of the shards that hold some samples, in the order of the shards, several at a time.
 
     Args:

@@ -10,9 +10,9 @@ from itertools import accumulate
 from pathlib import Path
 
 from dlio.codecs.decode_ready import check_core
-from dlio.dataset.apart import paths_of
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.remote import load
+from dlio.dataset.shard_files import paths_of
 from dlio.errors import SourceError, UsageError
 from dlio.images import RandomResizedCrop, Transform
 from dlio.io import files

@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dlio.dataset.apart import contents_of
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.dataset.remote import load
 from dlio.dataset.shard import files_of
+from dlio.dataset.shard_files import contents_of
 from dlio.errors import UsageError
 from dlio.io import files
 from dlio.io.sizes import counted, format_size

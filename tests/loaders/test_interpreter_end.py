@@ -16,7 +16,7 @@ import atexit, ctypes, os, sys, threading, time
 last = []
 atexit.register(lambda: [call() for call in last])
 from dlio.dataset.manifest import Manifest
-from dlio.dataset.part_reader import open_shard
+from dlio.dataset.reader import ShardReader
 from dlio.images import Resize
 from dlio.loaders.batch_sources import ArrayBatches
 from dlio.loaders.dataset import PackedSamples
@@ -35,7 +35,7 @@ def begun():
 """
 ENDS = {
     "iteration": "kept = begun()",
-    "reader": "kept = open_shard(manifest, manifest.shards[0]); kept.read(0)",
+    "reader": "kept = ShardReader(manifest, manifest.shards[0]); kept.read(0)",
     "thread": """
 began = threading.Event()
 def run():

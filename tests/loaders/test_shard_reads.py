@@ -124,7 +124,7 @@ def test_threads_together_open_no_more_shards_than_allowed(tmp_path: Path, monke
 
     def counted_open(*given: Any) -> Any:
         nonlocal opened, peak
-        reader = open_shard(*given)
+        reader = shard_reader(*given)
         with lock:
             opened += 1
             peak = max(peak, opened)
@@ -139,8 +139,8 @@ def test_threads_together_open_no_more_shards_than_allowed(tmp_path: Path, monke
         reader.close = counted_close
         return reader
 
-    open_shard = pool.open_shard
-    monkeypatch.setattr(pool, "open_shard", counted_open)
+    shard_reader = pool.ShardReader
+    monkeypatch.setattr(pool, "ShardReader", counted_open)
 
     def read(seed: int) -> bool:
         order = np.random.default_rng(seed).permutation(COUNT)

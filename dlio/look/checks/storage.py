@@ -8,10 +8,10 @@ from pathlib import Path
 
 from dlio.codecs.decode_ready import check_core
 from dlio.codecs.orientation import AS_STORED
-from dlio.dataset.apart import files_here
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.reader import ShardReader
 from dlio.dataset.remote import load
+from dlio.dataset.shard_files import files_here
 from dlio.errors import DlioError, StorageError
 from dlio.io.filesystems import FileSystem, filesystem_of, local_folders
 from dlio.io.sizes import counted, format_size

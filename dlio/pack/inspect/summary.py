@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dlio.dataset import sample_table
 from dlio.dataset.manifest import CropReady, DecodeReady, Manifest
-from dlio.dataset.sample_table import PartTable, SampleTable
+from dlio.dataset.sample_table import SampleTable
 from dlio.pack.inspect.tables import open_tables
 
 QUANTILES = (0, 5, 25, 50, 75, 95, 100)
@@ -100,7 +100,7 @@ def class_counts(manifest: Manifest) -> NDArray[np.int64] | None:
     return counts
 
 
-def _class_counts(manifest: Manifest, table: SampleTable | PartTable) -> NDArray[np.int64] | int:
+def _class_counts(manifest: Manifest, table: SampleTable) -> NDArray[np.int64] | int:
     """Returns the number of samples of each class, int64 of shape (classes,); 0 if labels are not classes."""
     num_classes = len(manifest.class_names)
     kind = manifest.schema.get("label")
@@ -115,7 +115,7 @@ def _class_counts(manifest: Manifest, table: SampleTable | PartTable) -> NDArray
     return np.bincount(known - manifest.schema.label_offset, minlength=num_classes)
 
 
-def _numbered(manifest: Manifest, table: SampleTable | PartTable) -> dict[int, int]:
+def _numbered(manifest: Manifest, table: SampleTable) -> dict[int, int]:
     """Returns the number of samples by class index, for classes without names."""
     if manifest.class_names or str(manifest.schema.get("label")) != "int64":
         return {}

@@ -8,12 +8,12 @@ from functools import partial
 
 from dlio.dataset.manifest import Manifest, Shard
 from dlio.dataset.reader import open_table
-from dlio.dataset.sample_table import PartTable, SampleTable
+from dlio.dataset.sample_table import SampleTable
 from dlio.errors import SourceError
 from dlio.pack.prefetch import side_by_side
 
 
-def open_tables(manifest: Manifest) -> Iterator[tuple[Shard, SampleTable | PartTable | None]]:
+def open_tables(manifest: Manifest) -> Iterator[tuple[Shard, SampleTable | None]]:
     """Yields each shard and its table, open until the next one, None for one without; raises as `open_table`."""
     opened = side_by_side(partial(open_table, manifest), manifest.shards)
     for shard, table in zip(manifest.shards, opened, strict=True):
@@ -24,7 +24,7 @@ def open_tables(manifest: Manifest) -> Iterator[tuple[Shard, SampleTable | PartT
             yield shard, table
 
 
-def tables(manifest: Manifest) -> Iterator[tuple[Shard, SampleTable | PartTable]]:
+def tables(manifest: Manifest) -> Iterator[tuple[Shard, SampleTable]]:
     """Yields each shard and its table as `open_tables`; raises SourceError for a shard without."""
     for shard, table in open_tables(manifest):
         if table is None:

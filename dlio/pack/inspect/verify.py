@@ -10,13 +10,12 @@ from functools import partial
 from pathlib import Path
 
 from dlio import formats
-from dlio.dataset.apart import advice_if_lost, files_here
 from dlio.dataset.location import TREE
 from dlio.dataset.manifest import File, Manifest, Shard
-from dlio.dataset.part_reader import PartReader, open_shard
 from dlio.dataset.reader import ShardReader
 from dlio.dataset.remote import blocks
 from dlio.dataset.schema import Sample
+from dlio.dataset.shard_files import advice_if_lost, files_here
 from dlio.dataset.tree import differing
 from dlio.errors import CorruptRecordError, DigestError, DlioError, MissingError, SourceError, StorageError
 from dlio.executors import map_bounded, num_workers, processes
@@ -192,7 +191,7 @@ def _problem(header: Manifest, seen: Callable[[int], None], file: File) -> DlioE
 
 def _damaged_records(check: ShardCheck, shard: Shard, done: Counts) -> Iterator[Damage]:
     try:
-        with closing(open_shard(check.header, shard)) as reader:
+        with closing(ShardReader(check.header, shard)) as reader:
             for index in range(len(reader)):
                 if not index % EVERY:
                     _note(done, shard, check.digest_share + (1 - check.digest_share) * index / len(reader))
@@ -205,7 +204,7 @@ def _damaged_records(check: ShardCheck, shard: Shard, done: Counts) -> Iterator[
         yield Damage(shard.name, str(check.header.root / shard.files[0].name), error.text)
 
 
-def _damage(reader: ShardReader | PartReader, index: int, decode: bool) -> Iterator[Damage]:
+def _damage(reader: ShardReader, index: int, decode: bool) -> Iterator[Damage]:
     """Yields the damage of a record; raises CorruptRecordError if the shard's table is damaged."""
     path, offset = reader.locate(index)
     try:
@@ -223,7 +222,7 @@ def _damage(reader: ShardReader | PartReader, index: int, decode: bool) -> Itera
         yield Damage(reader.shard.name, str(path), problem, record, _key(reader, index), offset)
 
 
-def _key(reader: ShardReader | PartReader, index: int) -> str:
+def _key(reader: ShardReader, index: int) -> str:
     try:
         return reader.key(index)
     except DlioError:

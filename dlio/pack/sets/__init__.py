@@ -15,8 +15,8 @@ import numpy.typing as npt
 from dlio.dataset import sample_table
 from dlio.dataset.location import folder_of
 from dlio.dataset.manifest import Manifest
-from dlio.dataset.reader import checked_files
 from dlio.dataset.schema import Array
+from dlio.dataset.shard_files import checked_files
 from dlio.errors import SourceError, UsageError
 from dlio.pack.inspect.tables import keys_of, tables
 from dlio.pack.listing.lists import read_lines

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dlio.dataset.apart import is_apart, list_of
 from dlio.dataset.manifest import File
+from dlio.dataset.shard_files import is_apart, list_of
 from dlio.errors import CorruptRecordError, StorageError
 from dlio.io.random_access import Numbers
 from dlio.io.threads import SideBySide

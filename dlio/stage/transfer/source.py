@@ -12,9 +12,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from dlio.dataset.apart import advice_if_lost, is_apart
 from dlio.dataset.location import names_url
 from dlio.dataset.manifest import NAME, File, Manifest
+from dlio.dataset.shard_files import advice_if_lost, is_apart
 from dlio.errors import StorageError
 from dlio.io import files, world
 from dlio.stage.copies.access import Access, FolderAccess

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 import dlio
+from dlio.dataset.pool import ShardPool
 from dlio.errors import UsageError
 from dlio.images import CenterCrop
 from dlio.loaders.sampling.order import Window
@@ -71,10 +72,10 @@ def test_ranks_share_a_part(dataset):
 
 def arriving(dataset, told):
     """Returns the data set as if a process that knows the order was filling its folder."""
-    filling = SimpleNamespace(expect=told.put, counts=dict, progress=str)
+    filling = SimpleNamespace(expect=told.put, prepare=lambda names: (), counts=dict, progress=str)
     found = copy(dataset)
-    (folder,) = dataset.packed.opened.folders
-    found.packed = found.packed.over(replace(found.packed.opened, folders=(replace(folder, filling=filling),)))
+    pool = ShardPool(dataset.packed.manifest, filling=filling)
+    found.packed = found.packed.over(replace(found.packed.opened, pool=pool))
     return found
 
 

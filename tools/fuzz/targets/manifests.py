@@ -12,7 +12,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import dlio
 from dlio.dataset.manifest import NAME, Manifest, Part
-from dlio.dataset.part_reader import open_shard
+from dlio.dataset.reader import ShardReader
 from dlio.dataset.sample_table import SUFFIX
 from dlio.errors import DlioError
 from dlio.formats import names
@@ -46,7 +46,7 @@ def _check_samples(manifest: Manifest, files: Files) -> None:
     case = case_of(files)
     for shard in manifest.shards:
         try:
-            with closing(open_shard(manifest, shard)) as reader:
+            with closing(ShardReader(manifest, shard)) as reader:
                 known = case["samples"] if any(file.name.endswith(SUFFIX) for file in shard.files) else None
                 for index in range(min(len(reader), 20)):
                     sample = reader.read(index)
@@ -94,7 +94,7 @@ def _packed(name: str, samples: int, broken: bool = False, part: bool = False) -
         )
         known = []
         for shard in manifest.shards:
-            with closing(open_shard(manifest, shard)) as reader:
+            with closing(ShardReader(manifest, shard)) as reader:
                 read = [reader.read(index) for index in range(len(reader))]
                 known += [[sample.key, digests(sample, manifest.schema)] for sample in read]
         if part:

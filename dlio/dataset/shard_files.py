@@ -1,18 +1,21 @@
-"""Shards whose records are separate files, such as images in their folder: which files there are instead."""
+"""The files of shards: which are there, since the records can be separate files, such as images in their folder."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from pathlib import Path
 
 from dlio import formats
 from dlio.dataset.manifest import File, Manifest, Shard
+from dlio.dataset.shard import TABLE_SUFFIX
+from dlio.errors import CorruptRecordError, StorageError
 from dlio.formats import ApartFormat
 from dlio.formats.layouts.file_list import FOLDER, SUFFIX, FileList
+from dlio.io.arrivals import Filling
 from dlio.io.files import read_blocks
 
 _BASE = re.compile(r"base[0-9]+")  # a link to the set that the records are of
@@ -88,3 +91,56 @@ def _whole(files: FileList, index: int, folder: str) -> list[bytes]:
 def paths_of(manifest: Manifest, shard: Shard) -> list[Path]:
     """Returns the paths of all that is read of a shard; raises as `list_of`."""
     return [path for path, _ in contents_of(manifest, shard)]
+
+
+def checked_files(manifest: Manifest, shard: Shard, filling: Filling | None = None) -> list[Path]:
+    """Returns the files of `shard`, whose sizes are those in the manifest, except for those that are still arriving.
+
+    Raises:
+        StorageError: a file is missing.
+        CorruptRecordError: a file has another size.
+    """
+    arriving = _arriving(manifest, shard, filling) if filling is not None else ()
+    here = files_here(manifest, shard)
+    for file in here:
+        if file.name not in arriving:
+            check_size(manifest.root / file.name, file.num_bytes, shard)
+    return [manifest.root / file.name for file in shard.files]
+
+
+def _arriving(manifest: Manifest, shard: Shard, filling: Filling) -> Collection[str]:
+    """Returns the files that may be read while they arrive, once the others are here.
+
+    Without checksums of its samples a shard is read when it is whole, and so is one of another package's format, which
+    may open files by itself.
+    """
+    names = [file.name for file in shard.files]
+    if "." not in manifest.format and any(name.endswith(TABLE_SUFFIX) for name in names):
+        return filling.prepare(names)
+    filling.complete(names)
+    return ()
+
+
+def check_size(path: Path, num_bytes: int, shard: Shard) -> None:
+    """Checks a shard's file before it is used.
+
+    Raises:
+        StorageError: it is not there.
+        CorruptRecordError: it has another size than the manifest says.
+    """
+    try:
+        found = path.stat().st_size
+    except FileNotFoundError as error:
+        if not shard.nodes:
+            problem = f"cannot open the shard's file {path}: {error.strerror}{advice_if_lost(path)}"
+            raise StorageError(error.errno, problem) from error
+        nodes = f"node{'s' * (len(shard.nodes) > 1)} {', '.join(map(str, shard.nodes))}"
+        advice = (
+            "read it on that node, with a dlio loader in a job with this number of nodes, or stage the whole data set "
+            "to each node"
+        )
+        raise StorageError(error.errno, f"{shard.name} is on {nodes}: {path} is not here; {advice}") from error
+    except OSError as error:
+        raise StorageError(error.errno, f"cannot open the shard's file {path}: {error.strerror}") from error
+    if found != num_bytes:
+        raise CorruptRecordError(path, f"expected {num_bytes} bytes, found {found}: restore the file or stage it again")
