@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from dlio.dataset.manifest import Manifest
 from dlio.io import world
-from dlio.io.world.readiness import SystemSelector
+from dlio.io.world.system import SystemSelector
 from dlio.stage.engine.node import Node
 from dlio.stage.protocol import tcp, wire
 from dlio.stage.protocol.connection import Connection, RefusedError, exchange
