@@ -127,6 +127,38 @@ def _rebuild_corrupt_record(path: str, problem: str, record: int | None, offset:
     return CorruptRecordError(path, problem, record=record, offset=offset)
 
 
+#: What parsing bytes that are not what they should be may raise.
+MALFORMED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, StopIteration)
+
+
+class corrupt_errors:  # noqa: N801  used as `contextlib.suppress`; for each record, so not a generator
+    """Turns ValueErrors, or other kinds, into CorruptRecordErrors that name the file, the record, and where it is."""
+
+    __slots__ = ("_kinds", "_offset", "_path", "_problem", "_record")
+
+    def __init__(
+        self,
+        path: str | Path,
+        problem: str = "{}",
+        *,
+        record: int | None = None,
+        offset: int | None = None,
+        kinds: tuple[type[Exception], ...] = (ValueError, OverflowError),
+    ) -> None:
+        """Takes what a CorruptRecordError takes; `{}` in the problem is what the other error says."""
+        self._path, self._problem, self._record, self._offset = path, problem, record, offset
+        self._kinds = kinds
+
+    def __enter__(self) -> None:
+        """Begins to read."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Raises CorruptRecordError for an error of these kinds, unless it is one."""
+        if isinstance(error, self._kinds) and not isinstance(error, CorruptRecordError):
+            problem = self._problem.format(error)
+            raise CorruptRecordError(self._path, problem, record=self._record, offset=self._offset) from error
+
+
 class UnsupportedJpegError(DataError):
     """A JPEG that may be whole, of a kind that the compiled core does not decode: CMYK, 12 bit, lossless."""
 

@@ -30,7 +30,7 @@ from dlio.dataset.sample_group import Pieces, SampleGroup
 from dlio.dataset.schema import Array, Field, Sample, Schema, Value
 from dlio.dataset.shard import TABLE_SUFFIX, Part
 from dlio.dataset.stored_zip import read_directory, read_member
-from dlio.errors import CorruptRecordError
+from dlio.errors import CorruptRecordError, corrupt_errors
 from dlio.formats.payloads import npy
 from dlio.io.files import closed_on_error
 from dlio.io.random_access import Numbers, RandomAccessFile
@@ -213,14 +213,12 @@ class SampleTable:
         if member not in self._members:
             raise CorruptRecordError(self.path, f"the column {name!r} is missing: restore the file")
         data = read_member(self._file, member, self._members[member])
-        try:
+        with corrupt_errors(self.path, f"the column {name!r} is damaged: {{}}: restore it"):
             found = npy.view(data)
             shape, dtype = self._expected(name, found.size)
             if (found.shape, found.dtype) != (shape, dtype) or not found.flags.c_contiguous:
                 raise ValueError(f"{found.dtype}{list(found.shape)}, expected {dtype}{list(shape)}, row by row")
             return found
-        except ValueError as error:
-            raise CorruptRecordError(self.path, f"the column {name!r} is damaged: {error}: restore it") from error
 
     def _expected(self, name: str, key_bytes: int) -> tuple[tuple[int, ...], np.dtype[np.generic]]:
         """Returns the shape and dtype of an array."""

@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from dlio.errors import CorruptRecordError
+from dlio.errors import CorruptRecordError, corrupt_errors
 from dlio.io.random_access import RandomAccessFile
 
 #: A local header: signature, flags, CRC-32, lengths of name and extra (4.3.7).
@@ -46,11 +46,10 @@ def read_directory(file: RandomAccessFile) -> dict[str, ZipMember]:
         CorruptRecordError: the file is not a zip, is cut off, or a member is compressed.
         StorageError: it cannot be read.
     """
-    try:
+    problem = "its zip directory is damaged: {}: restore the file"
+    with corrupt_errors(file.path, problem, kinds=(ValueError, struct.error)):
         count, directory = _directory(file)
         entries = list(_entries(directory))
-    except (ValueError, struct.error) as error:
-        raise CorruptRecordError(file.path, f"its zip directory is damaged: {error}: restore the file") from None
     members = dict(entries)
     if not len(members) == len(entries) == count:
         problem = f"its zip directory lists {len(members)} different members, expected {count}: restore the file"

@@ -29,7 +29,7 @@ import numpy as np
 
 from dlio.dataset.sample_group import SampleGroup
 from dlio.dataset.schema import Field, Sample, Schema
-from dlio.errors import CorruptRecordError
+from dlio.errors import CorruptRecordError, corrupt_errors
 from dlio.formats import OpenFile, Spans, open_plain
 from dlio.formats.layouts.aliases import stored_name
 from dlio.formats.layouts.hdf5_columns import (
@@ -164,14 +164,10 @@ class Reader:
 
     def read(self, index: int) -> Sample:
         """Returns record `index`; its key is the exact one, or the number in a file without keys."""
-        try:
+        path, offset = self.locate(index)
+        with corrupt_errors(path, record=index, offset=offset):
             fields = {name: column.read(index) for name, column in self._columns.items()}
             return Sample(str(self._keys.read(index)) if self._keys else str(index), fields)
-        except CorruptRecordError:
-            raise
-        except ValueError as error:
-            path, offset = self.locate(index)
-            raise CorruptRecordError(path, str(error), record=index, offset=offset) from error
 
     def close(self) -> None:
         """Closes the file."""

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from dlio.dataset.sample_group import Pieces, SampleGroup
 from dlio.dataset.schema import Sample, Schema
-from dlio.errors import CorruptRecordError, SchemaError, StorageError
+from dlio.errors import SchemaError, StorageError, corrupt_errors
 from dlio.formats import OpenFile, Spans, open_plain
 from dlio.formats.layouts.lmdb import MAX_KEY_BYTES
 from dlio.formats.layouts.lmdb_pages import read_entries
@@ -134,12 +134,9 @@ class Reader:
 
     def read(self, index: int) -> Sample:
         """Returns record `index`; its key is the Example's, else that of the record without its number."""
-        value = self._entries.value(self._file, index)
-        try:
+        value, (path, offset) = self._entries.value(self._file, index), self.locate(index)
+        with corrupt_errors(path, record=index, offset=offset):
             sample = self._payload.decode(value, self._schema)
-        except ValueError as error:
-            path, offset = self.locate(index)
-            raise CorruptRecordError(path, str(error), record=index, offset=offset) from error
         return Sample(sample.key or self._key(index), sample.fields)
 
     def spans(self, name: str, sizes: Numbers) -> Spans | None:

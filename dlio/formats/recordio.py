@@ -26,7 +26,7 @@ import numpy as np
 
 from dlio.dataset.sample_group import Pieces, SampleGroup, interleave
 from dlio.dataset.schema import Sample, Schema
-from dlio.errors import CorruptRecordError, SchemaError
+from dlio.errors import CorruptRecordError, SchemaError, corrupt_errors
 from dlio.formats import AppendFile, OpenFile, Spans, open_plain
 from dlio.formats.layouts.text_index import read_index
 from dlio.formats.payloads import Part, example, irheader
@@ -178,13 +178,9 @@ class Reader:
     def read(self, index: int) -> Sample:
         """Returns record `index`."""
         offset, end = map(int, self._bounds[index : index + 2])
-        try:
+        with corrupt_errors(self._file.path, record=index, offset=offset):
             data = unframe(self._file.read(offset, end - offset, index))
             return self._decode(data, self._schema)
-        except CorruptRecordError:
-            raise
-        except ValueError as error:
-            raise CorruptRecordError(self._file.path, str(error), record=index, offset=offset) from error
 
     def index_text(self) -> bytes:
         """Returns the index of the shard, the keys of its records being their numbers."""
@@ -257,12 +253,8 @@ def scan(file: RandomAccessFile) -> Iterator[int]:
     offset, number, follows = 0, -1, False
     while offset < file.num_bytes or follows:
         number += not follows
-        try:
+        with corrupt_errors(file.path, record=number, offset=offset):
             flag, num_bytes = _parse_head(file.read(offset, _HEAD.size, number), follows)
-        except CorruptRecordError:
-            raise
-        except ValueError as error:
-            raise CorruptRecordError(file.path, str(error), record=number, offset=offset) from None
         end = offset + _HEAD.size + num_bytes + -num_bytes % 4
         if end > file.num_bytes:
             problem = f"expected a part of {end - offset} bytes, the file ends at {file.num_bytes}: it is cut off"

@@ -22,7 +22,7 @@ import numpy as np
 
 from dlio.dataset.sample_group import SampleGroup
 from dlio.dataset.schema import Array, Sample, Schema
-from dlio.errors import CorruptRecordError
+from dlio.errors import corrupt_errors
 from dlio.formats import OpenFile, Spans, open_plain
 from dlio.formats.layouts.squashfs.blocks import Image
 from dlio.formats.layouts.squashfs.metadata import SUPERBLOCK_BYTES
@@ -150,17 +150,12 @@ class Reader:
     def __init__(self, path: Path, schema: Schema) -> None:
         self._schema = schema
         self._file = RandomAccessFile(path)
-        with closed_on_error(self._file):
+        with closed_on_error(self._file), corrupt_errors(path, "{}: restore the image"):
             self._image = Image(self._file)
-            try:
-                own = HiddenFiles.of(self._image)
-                self._records: OwnRecords | FolderRecords = (
-                    OwnRecords(self._image, own, schema) if own else FolderRecords(self._image, schema)
-                )
-            except CorruptRecordError:
-                raise
-            except (ValueError, OverflowError) as error:
-                raise CorruptRecordError(path, f"{error}: restore the image") from error
+            own = HiddenFiles.of(self._image)
+            self._records: OwnRecords | FolderRecords = (
+                OwnRecords(self._image, own, schema) if own else FolderRecords(self._image, schema)
+            )
 
     def __len__(self) -> int:
         return len(self._records)
@@ -171,13 +166,9 @@ class Reader:
 
     def read(self, index: int) -> Sample:
         """Returns record `index`."""
-        try:
+        path, offset = self.locate(index)
+        with corrupt_errors(path, "{}: restore the image", record=index, offset=offset):
             return self._records.read(index)
-        except CorruptRecordError:
-            raise
-        except (ValueError, OverflowError) as error:
-            path, offset = self.locate(index)
-            raise CorruptRecordError(path, f"{error}: restore the image", record=index, offset=offset) from error
 
     def spans(self, name: str, sizes: Numbers) -> Spans | None:
         """Returns the offsets of a field's values; 0 for those that are compressed, or end in a shared block."""

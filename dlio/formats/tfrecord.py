@@ -21,7 +21,7 @@ import numpy as np
 
 from dlio.dataset.sample_group import Pieces, SampleGroup, interleave
 from dlio.dataset.schema import Sample, Schema
-from dlio.errors import CorruptRecordError
+from dlio.errors import CorruptRecordError, corrupt_errors
 from dlio.formats import AppendFile, OpenFile, Spans, open_plain
 from dlio.formats.layouts.text_index import read_index
 from dlio.formats.payloads import example
@@ -117,16 +117,13 @@ class Reader:
         """Returns record `index`."""
         offset, num_bytes = map(int, self._extents[index])
         frame = memoryview(self._file.read(offset, num_bytes, index))
-        length = _data_bytes(frame[:HEADER_BYTES], self._file.path, index, offset)
         data = frame[HEADER_BYTES:-4]
-        if length != len(data):
-            raise self._corrupt(index, f"the record's header says {length} bytes, the index {len(data)}")
-        if masked_crc(data) != struct.unpack("<I", frame[-4:])[0]:
-            raise self._corrupt(index, "the data's checksum is wrong: restore the file")
-        try:
+        with corrupt_errors(self._file.path, record=index, offset=offset):
+            if (length := _data_bytes(frame[:HEADER_BYTES])) != len(data):
+                raise ValueError(f"the record's header says {length} bytes, the index {len(data)}")
+            if masked_crc(data) != struct.unpack("<I", frame[-4:])[0]:
+                raise ValueError("the data's checksum is wrong: restore the file")
             return example.decode(data, self._schema)
-        except ValueError as error:
-            raise self._corrupt(index, str(error)) from error
 
     def index_text(self) -> bytes:
         """Returns the index of the shard."""
@@ -140,9 +137,6 @@ class Reader:
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
-
-    def _corrupt(self, index: int, problem: str) -> CorruptRecordError:
-        return CorruptRecordError(self._file.path, problem, record=index, offset=int(self._extents[index, 0]))
 
 
 def _extents(file: RandomAccessFile) -> Numbers:
@@ -167,7 +161,8 @@ def scan(file: RandomAccessFile) -> Iterator[tuple[int, int]]:
     offset = number = 0
     while offset < file.num_bytes:
         head = memoryview(file.read(offset, HEADER_BYTES, number))
-        num_bytes = _data_bytes(head, file.path, number, offset) + FRAME_BYTES
+        with corrupt_errors(file.path, record=number, offset=offset):
+            num_bytes = _data_bytes(head) + FRAME_BYTES
         if offset + num_bytes > file.num_bytes:
             problem = f"expected {num_bytes} bytes here, the file has {file.num_bytes - offset} more: it is cut off"
             raise CorruptRecordError(file.path, problem, record=number, offset=offset)
@@ -176,8 +171,9 @@ def scan(file: RandomAccessFile) -> Iterator[tuple[int, int]]:
         number += 1
 
 
-def _data_bytes(head: memoryview, path: Path, record: int, offset: int) -> int:
+def _data_bytes(head: memoryview) -> int:
+    """Returns the size of a record's data, given its header; raises ValueError if that is damaged."""
     length, crc = struct.unpack("<QI", head)
     if masked_crc(head[:8]) != crc:
-        raise CorruptRecordError(path, "the length's checksum is wrong: restore the file", record=record, offset=offset)
+        raise ValueError("the length's checksum is wrong: restore the file")
     return int(length)

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from dlio.dataset.sample_group import SampleGroup
 from dlio.dataset.schema import Sample, Schema
-from dlio.errors import CorruptRecordError, SchemaError
+from dlio.errors import SchemaError, corrupt_errors
 from dlio.formats import AppendFile, OpenFile, Spans, open_plain
 from dlio.formats.layouts import tar
 from dlio.formats.layouts.tar_index import read_offsets, split_name
@@ -169,7 +169,7 @@ class Reader:
         view = memoryview(self._file.read(begin, end - begin, index))
         files: dict[str, memoryview] = {}
         keys = set()
-        try:
+        with corrupt_errors(self._file.path, record=index, offset=begin):
             for name, at, num_bytes in self._samples.members(index):
                 key, extension = _check(view[at - begin - tar.BLOCK_BYTES : at - begin], name, num_bytes)
                 if extension in files:
@@ -179,8 +179,6 @@ class Reader:
             if len(keys) != 1:
                 raise ValueError(f"expected files of one sample, found those of {sorted(keys)}")
             return Sample(keys.pop(), members.decode(files, self._schema))
-        except (ValueError, OverflowError) as error:
-            raise CorruptRecordError(self._file.path, str(error), record=index, offset=begin) from error
 
     def index_text(self) -> bytes | None:
         """Returns the index of the shard, None if an index cannot hold its names."""

@@ -24,7 +24,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from dlio.dataset.schema import Array, Schema
-from dlio.errors import CorruptRecordError, SchemaError, StorageError
+from dlio.errors import CorruptRecordError, SchemaError, StorageError, corrupt_errors
 from dlio.formats.payloads import npy
 from dlio.io.files import storage_errors
 from dlio.io.random_access import Numbers, read_whole
@@ -81,13 +81,11 @@ class FileList:
             StorageError: it cannot be read.
         """
         held, data = large_field(schema), read_whole(path)
-        try:
+        with corrupt_errors(path, "the list of files is damaged: {}: index the folder again"):
             sizes, times, ends, names, *columns = map(npy.decode, _columns(data))
             kinds = [schema[name] for name in schema if name != held]
             found = cls(path, sizes, times, ends, names.tobytes(), tuple(columns))
             found._check([(kind.dtype, kind.fixed_shape) for kind in kinds])
-        except ValueError as error:
-            raise CorruptRecordError(path, f"the list of files is damaged: {error}: index the folder again") from error
         return found
 
     def _check(self, kinds: Sequence[tuple[str, tuple[int, ...]]]) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dlio.errors import CorruptRecordError
+from dlio.errors import MALFORMED, CorruptRecordError, corrupt_errors
 from dlio.formats.layouts.parquet_pages import Chunk
 from dlio.formats.layouts.thrift import Struct, read_struct
 from dlio.io.random_access import RandomAccessFile
@@ -45,12 +45,10 @@ def read_footer(file: RandomAccessFile) -> list[RowGroup]:
         raise CorruptRecordError(file.path, "it does not end as a Parquet file: it is cut off or encrypted, restore it")
     num_bytes = int.from_bytes(file.read(end, 4), "little")
     begin = end - num_bytes
-    try:
+    with corrupt_errors(file.path, "its footer is damaged ({!r}): restore it", offset=begin, kinds=MALFORMED):
         fields, _ = read_struct(file.read(begin, num_bytes) if begin >= 4 else b"")
         definitions = _definitions(iter(fields[2]))
         return [_row_group(group, definitions) for group in fields.get(4, ())]
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, StopIteration) as error:
-        raise CorruptRecordError(file.path, f"its footer is damaged ({error!r}): restore it", offset=begin) from error
 
 
 def _definitions(elements: Iterator[Struct]) -> list[bool]:

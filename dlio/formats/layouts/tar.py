@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from dlio.errors import CorruptRecordError
+from dlio.errors import corrupt_errors
 from dlio.io.random_access import RandomAccessFile
 
 BLOCK_BYTES = 512
@@ -124,17 +124,13 @@ def scan(file: RandomAccessFile) -> Iterator[TarMember]:
     offset = 0
     extended: dict[bytes, bytes] = {}
     while (block := file.read(offset, BLOCK_BYTES)) != END[:BLOCK_BYTES]:
-        try:
+        with corrupt_errors(file.path, offset=offset):
             head = Header.parse(block)
             num_bytes = _data_bytes(head, extended, file.num_bytes - offset - BLOCK_BYTES)
             if head.kind in (_GNU_LONG_NAME, _PAX):
                 extended |= _extension(head.kind, file.read(offset + BLOCK_BYTES, num_bytes))
             elif head.is_regular:
                 yield TarMember(extended.get(b"path", head.name), offset + BLOCK_BYTES, num_bytes)
-        except CorruptRecordError:
-            raise
-        except ValueError as error:
-            raise CorruptRecordError(file.path, str(error), offset=offset) from None
         if head.kind not in (_GNU_LONG_NAME, _PAX):
             extended = {}
         offset += BLOCK_BYTES + num_bytes + padding(num_bytes)

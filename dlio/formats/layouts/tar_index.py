@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from dlio.errors import CorruptRecordError
+from dlio.errors import CorruptRecordError, corrupt_errors
 from dlio.formats.layouts.tar import BLOCK_BYTES, NAME_BYTES, TarMember, padding, scan
 from dlio.formats.layouts.text_index import read_text
 from dlio.io.random_access import Numbers, RandomAccessFile
@@ -107,10 +107,8 @@ def read_offsets(file: RandomAccessFile) -> SampleOffsets:
     if found is None:
         return SampleOffsets(_grouped(scan(file)))
     path, text = found
-    try:
+    with corrupt_errors(path, "{}: delete it, then the tar is scanned"):
         layout = SampleOffsets(_parse(text))
-    except (ValueError, OverflowError) as error:
-        raise CorruptRecordError(path, f"{error}: delete it, then the tar is scanned") from None
     if not layout.lies_within(file.num_bytes):
         problem = f"it does not match {file.path.name}, {file.num_bytes} bytes: delete it, then the tar is scanned"
         raise CorruptRecordError(path, problem)

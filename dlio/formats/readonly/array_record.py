@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dlio.dataset.schema import Sample, Schema
-from dlio.errors import CorruptRecordError
+from dlio.errors import CorruptRecordError, corrupt_errors
 from dlio.formats.layouts.riegeli.index import read_index
 from dlio.formats.layouts.riegeli.simple import Group, read_group
 from dlio.formats.payloads import example
@@ -93,12 +93,8 @@ class Reader:
     def read(self, index: int) -> Sample:
         """Returns record `index`."""
         data = self._records(index)
-        try:
+        with corrupt_errors(self._path, record=index, offset=self._records.locate(index)):
             return example.decode(memoryview(data), self._schema)
-        except ValueError as error:
-            raise CorruptRecordError(
-                self._path, str(error), record=index, offset=self._records.locate(index)
-            ) from error
 
     def close(self) -> None:
         """Closes the file."""

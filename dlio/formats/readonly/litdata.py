@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from dlio.dataset.schema import NUMBER_TYPES, Field, Schema, Value
-from dlio.errors import CorruptRecordError
+from dlio.errors import MALFORMED, corrupt_errors
 from dlio.formats.layouts.text_index import read_text
 from dlio.formats.readonly import mds
 from dlio.io.random_access import read_whole
@@ -106,7 +106,7 @@ def parse_leaves(path: Path, text: bytes) -> list[Leaf]:
     Raises:
         CorruptRecordError: it is not an index of LitData, or its chunks are compressed or encrypted.
     """
-    try:
+    with corrupt_errors(path, "it is not an index of LitData chunks that dlio reads ({})", kinds=MALFORMED):
         config = json.loads(text)["config"]
         for option in ("compression", "encryption"):
             if config.get(option):
@@ -118,8 +118,6 @@ def parse_leaves(path: Path, text: bytes) -> list[Leaf]:
         if len(set(names)) != len(names):
             raise ValueError("two leaves of one name")
         return leaves
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
-        raise CorruptRecordError(path, f"it is not an index of LitData chunks that dlio reads ({error})") from error
 
 
 def _paths(spec: dict[str, Any], above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

@@ -29,7 +29,7 @@ from pathlib import Path
 import numpy as np
 
 from dlio.dataset.schema import NUMBER_TYPES, Field, Fields, Sample, Schema, Value
-from dlio.errors import CorruptRecordError
+from dlio.errors import MALFORMED, CorruptRecordError, corrupt_errors
 from dlio.formats.layouts.aliases import stored_name
 from dlio.io.files import closed_on_error
 from dlio.io.random_access import Numbers, RandomAccessFile
@@ -153,7 +153,8 @@ def read_columns(file: RandomAccessFile) -> list[MdsColumn]:
     """
     offsets = read_offsets(file)
     begin = 4 * (len(offsets) + 1)
-    try:
+    problem = "its configuration is not that of MDS, version 2 ({!r}): restore the file"
+    with corrupt_errors(file.path, problem, offset=begin, kinds=MALFORMED):
         config = json.loads(file.read(begin, int(offsets[0]) - begin))
         if config["version"] != 2 or config["format"] != "mds":
             raise ValueError(f"of the format {config['format']!r}, version {config['version']!r}")
@@ -162,9 +163,6 @@ def read_columns(file: RandomAccessFile) -> list[MdsColumn]:
         if len({column.name for column in columns}) != len(columns):
             raise ValueError("two columns of one name")
         return columns
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        problem = f"its configuration is not that of MDS, version 2 ({error!r}): restore the file"
-        raise CorruptRecordError(file.path, problem, offset=begin) from error
 
 
 def _size(value: object) -> int | None:
@@ -208,15 +206,13 @@ class Reader:
         """
         offset, end = map(int, self._offsets[index : index + 2])
         data = self._file.read(offset, end - offset, index)
-        try:
+        with corrupt_errors(self._file.path, record=index, offset=offset):
             columns = self._split(data)
             missing = [stored for stored in names.values() if stored not in columns]
             if missing:
                 raise ValueError(f"the shard has no column {missing[0]!r}, only {sorted(columns)}")
             found = {name: columns[stored][0].decode(columns[stored][1]) for name, stored in names.items()}
             return {name: self._schema[name].convert(v) if name in self._schema else v for name, v in found.items()}
-        except ValueError as error:
-            raise CorruptRecordError(self._file.path, str(error), record=index, offset=offset) from error
 
     def _split(self, data: bytes) -> dict[str, tuple[MdsColumn, bytes]]:
         """Returns each column of a sample with its bytes."""

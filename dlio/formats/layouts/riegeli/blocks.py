@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dlio import native
-from dlio.errors import CorruptRecordError, DataError
+from dlio.errors import corrupt_errors
 from dlio.formats.layouts.riegeli import BLOCK_BYTES, HASH_KEY, HEADER_BYTES
 from dlio.io.random_access import RandomAccessFile
 
@@ -48,7 +48,7 @@ def read_chunk(file: RandomAccessFile, begin: int, record: int | None = None, en
         CorruptRecordError: there is none, or it is damaged.
         StorageError: the file cannot be read.
     """
-    try:
+    with corrupt_errors(file.path, "{}: restore the file", record=record, offset=begin):
         if begin < 0 or 0 < begin % BLOCK_BYTES <= HEADER_BYTES:
             raise ValueError("a chunk cannot begin here")
         raw = file.read(begin, max(_skip(begin, _CHUNK.size), end) - begin, record)
@@ -59,10 +59,6 @@ def read_chunk(file: RandomAccessFile, begin: int, record: int | None = None, en
         _, _, data_hash, kind, num_bytes = _CHUNK.unpack_from(content)
         data = content[_CHUNK.size :]
         _check(data, data_hash, "data")
-    except ValueError as error:
-        if isinstance(error, DataError):
-            raise
-        raise CorruptRecordError(file.path, f"{error}: restore the file", record=record, offset=begin) from error
     return Chunk(chr(kind & 0xFF), num_records, num_bytes, data)
 
 

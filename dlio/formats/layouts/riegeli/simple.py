@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 
-from dlio.errors import CorruptRecordError, DataError, missing_package
+from dlio.errors import CorruptRecordError, corrupt_errors, missing_package
 from dlio.formats.layouts.riegeli.blocks import Chunk, most_bytes, read_chunk
 from dlio.formats.payloads import wire
 from dlio.io.random_access import Numbers, RandomAccessFile
@@ -53,12 +53,8 @@ def read_group(file: RandomAccessFile, begin: int, record: int | None = None, en
     if chunk.kind == "t":
         problem = "its records are transposed, which dlio does not read: write the file without the option 'transpose'"
         raise CorruptRecordError(file.path, problem, record=record, offset=begin)
-    try:
+    with corrupt_errors(file.path, "{}: restore the file", record=record, offset=begin):
         return _group(chunk, most_bytes(file))
-    except ValueError as error:
-        if isinstance(error, DataError):
-            raise
-        raise CorruptRecordError(file.path, f"{error}: restore the file", record=record, offset=begin) from error
 
 
 def _group(chunk: Chunk, limit: int) -> Group:

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from dlio import native
-from dlio.errors import CorruptRecordError, DataError, missing_package
+from dlio.errors import CorruptRecordError, corrupt_errors, missing_package
 from dlio.formats.layouts.squashfs import STORED
 from dlio.formats.layouts.squashfs.metadata import NO_TABLE, SUPERBLOCK_BYTES, Decompress, Superblock, Table
 from dlio.formats.layouts.squashfs.tree import Files, read_files
@@ -46,14 +46,10 @@ class Image:
             StorageError: it cannot be read.
         """
         self.file = file
-        try:
+        with corrupt_errors(file.path, "{}: restore the image"):
             self._superblock = Superblock.parse(file.read(0, min(SUPERBLOCK_BYTES, file.num_bytes)), file.num_bytes)
             self._decompress = _decompressor(self._superblock.compressor, file.path)
             self.files = self._read_files()
-        except (ValueError, OverflowError) as error:
-            if isinstance(error, DataError):
-                raise
-            raise CorruptRecordError(file.path, f"{error}: restore the image") from error
         count = max(1, _CACHED_BYTES // self._superblock.block_bytes)
         self._fragment = lru_cache(count)(partial(_read_block, file, self._decompress, self._superblock.block_bytes))
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from dlio.dataset.sample_group import SampleGroup
 from dlio.dataset.schema import Array, Sample, Schema
-from dlio.errors import CorruptRecordError, SchemaError, SourceError
+from dlio.errors import SchemaError, SourceError, corrupt_errors
 from dlio.formats import AppendFile
 from dlio.formats.layouts.squashfs.tables import image_tables
 from dlio.formats.payloads import members, npy, paths
@@ -63,15 +63,14 @@ class Part:
     @classmethod
     def load(cls, path: Path, start: int) -> Part:
         """Returns what `save` gave; raises StorageError, CorruptRecordError."""
-        try:
+        kinds = ValueError, KeyError, EOFError, BadZipFile
+        with corrupt_errors(path, "{}: remove it, and run the same command again", kinds=kinds):
             with storage_errors("read", path), np.load(path, allow_pickle=False) as found:
                 sizes, text, digest = found["sizes"], bytes(found["paths"]), bytes(found["digest"]).decode()
             names = text.split(b"\0") if text else []
             if sizes.shape != (len(names),) or sizes.dtype != np.int64:
                 raise ValueError(f"it has {len(names)} paths and sizes of the shape {sizes.shape}")
             return cls(start, names, sizes, digest)
-        except (ValueError, KeyError, EOFError, BadZipFile) as error:
-            raise CorruptRecordError(path, f"{error}: remove it, and run the same command again") from error
 
 
 class SampleFiles:
