@@ -224,7 +224,7 @@ class ShardReader:
         Raises:
             KeyError: the schema has no such field.
         """
-        if self._table and name in sample_table.columns(self._schema):
+        if self._table and name in self._schema.small:
             return self._taken(self._table.field(name))
         found = [self._reader.read(self._number(index)).fields[name] for index in range(len(self))]
         return np.array(found, dtype=self._schema[name].dtype)

@@ -39,12 +39,11 @@ SUFFIX = TABLE_SUFFIX
 _SHAPE = "shape_"
 _OF_EVERY_TABLE = {"crc32c": Field("uint32"), "num_bytes": Field("int64")}
 NUMBER_BYTES = 8  # counted for a number outside an array
-_MAX_COLUMN_BYTES = 256  # a vector of 64 float32 labels; larger arrays are data, not labels
 
 
-def columns(schema: Schema) -> dict[str, Field]:
-    """Returns the fields that the table keeps."""
-    return {name: kind for name, kind in schema.items() if kind.is_fixed and kind.fixed_bytes <= _MAX_COLUMN_BYTES}
+def small_bytes(schema: Schema) -> int:
+    """Returns what `num_bytes` counts for the fields that the table keeps."""
+    return sum(kind.fixed_bytes if kind.shape else NUMBER_BYTES for kind in schema.small.values())
 
 
 def _varying(schema: Schema) -> dict[str, Field]:
@@ -54,7 +53,7 @@ def _varying(schema: Schema) -> dict[str, Field]:
 
 def _arrays(schema: Schema) -> dict[str, Field]:
     """Returns the type of a row of each array of a table, apart from the keys."""
-    values = {f"field_{name}": kind for name, kind in columns(schema).items()}
+    values = {f"field_{name}": kind for name, kind in schema.small.items()}
     shapes = {f"{_SHAPE}{name}": Field("int64", (len(kind.shape),)) for name, kind in _varying(schema).items()}
     return _OF_EVERY_TABLE | values | shapes
 
@@ -66,7 +65,7 @@ class SampleTableBuilder:
         self._schema = schema
         self._keys, self._key_ends = bytearray(), array("q", [0])
         self._crcs, self._sizes = array("I"), array("q")  # uint32, int64
-        self._values: dict[str, list[Value]] = {name: [] for name in columns(schema)}
+        self._values: dict[str, list[Value]] = {name: [] for name in schema.small}
         self._shapes: dict[str, list[tuple[int, ...]]] = {name: [] for name in _varying(schema)}
         fixed = [kind.fixed_bytes if kind.shape else NUMBER_BYTES for kind in schema.values() if kind.is_fixed]
         self._fixed_bytes, self._varying = sum(fixed), [name for name in schema if not schema[name].is_fixed]
@@ -141,11 +140,9 @@ def unread_table(schema: Schema, keys: Pieces, large_bytes: Numbers, fields: Map
         large_bytes: the size of each sample's value of that field, in bytes; int64 of shape (n,).
         fields: the values of the others, of shape (n, *shape).
     """
-    kept = columns(schema)
-    beside = sum(kind.fixed_bytes if kind.shape else NUMBER_BYTES for kind in kept.values())
-    rows = {f"field_{name}": npy.encode(fields[name].astype(kind.dtype)) for name, kind in kept.items()}
+    rows = {f"field_{name}": npy.encode(fields[name].astype(kind.dtype)) for name, kind in schema.small.items()}
     own = _key_arrays(keys.joined(), keys.bounds - keys.bounds[0])
-    return _dump(own | {"num_bytes": npy.encode(large_bytes + beside)} | rows)
+    return _dump(own | {"num_bytes": npy.encode(large_bytes + small_bytes(schema))} | rows)
 
 
 class SampleTable:

@@ -36,6 +36,7 @@ _STORED = {name: np.dtype(name).newbyteorder("<") for name in NUMBER_TYPES}
 MAX_PIXELS = 178_956_970  # of an image, half a gigabyte of RGB; Pillow's limit for decompression bombs too
 _TYPE = re.compile(r"([a-z]+[0-9]*)(?:\[((?:\?|[0-9]+)(?:,(?:\?|[0-9]+))*)?(\]))?")
 _LEAST, _MOST = -(2**63), 2**63 - 1  # of int64
+_SMALL_BYTES = 256  # a vector of 64 float32 labels; larger arrays are data, not labels
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -214,6 +215,11 @@ class Schema(Mapping[str, Field]):
 
     def __len__(self) -> int:
         return len(self.fields)
+
+    @property
+    def small(self) -> dict[str, Field]:
+        """The fields of few numbers of one shape, such as labels, which are kept apart from large values."""
+        return {name: kind for name, kind in self.fields if kind.is_fixed and kind.fixed_bytes <= _SMALL_BYTES}
 
     def class_name(self, label: int) -> str:
         """Returns the name of the class with this label, or '' if it is unknown."""

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from dlio.codecs.decode_ready import restored
 from dlio.dataset.bulk.values import large_field
 from dlio.dataset.manifest import NAME
-from dlio.dataset.sample_table import NUMBER_BYTES, columns
+from dlio.dataset.sample_table import small_bytes
 from dlio.errors import DataError, UsageError, missing_package
 from dlio.io.files import closed_on_error
 from dlio.loaders.dataset import PackedSamples
@@ -205,8 +205,7 @@ class _Files:
             sizes = opened.sizes() if large_field(schema) == self._field else None
         if sizes is None:
             return len(self.read(number))
-        small = [kind.fixed_bytes if kind.shape else NUMBER_BYTES for kind in columns(schema).values()]
-        return int(sizes[record]) - sum(small)
+        return int(sizes[record]) - small_bytes(schema)
 
 
 def _field_of(samples: PackedSamples, field: str | None) -> str:

@@ -19,7 +19,7 @@ from dlio.dataset.bulk.arrays import UNKNOWN, BulkArrays, read_arrays, rows_of, 
 from dlio.dataset.bulk.ranges import ValueRanges, Values, read_values
 from dlio.dataset.bulk.row_checksums import Crcs, retract
 from dlio.dataset.sample_group import Pieces
-from dlio.dataset.sample_table import NUMBER_BYTES, SampleTable, columns
+from dlio.dataset.sample_table import SampleTable, small_bytes
 from dlio.dataset.schema import Array, Field, Schema
 from dlio.formats import Reader, SpanReader, Spans
 from dlio.io.random_access import Numbers, OutRows, Take, take_fresh
@@ -31,8 +31,7 @@ _UNSEARCHED = -1  # in place of an offset, as UNKNOWN
 
 def large_field(schema: Schema) -> str | None:
     """Returns the one field that the table does not keep, if it is of bytes or an array; else None."""
-    kept = columns(schema)
-    others = [name for name in schema if name not in kept]
+    others = [name for name in schema if name not in schema.small]
     return others[0] if len(others) == 1 and _is_bulk(schema[others[0]]) else None
 
 
@@ -57,12 +56,11 @@ def open_values(reader: Reader, table: SampleTable, schema: Schema) -> BulkValue
     """
     if not isinstance(reader, SpanReader):
         return None
-    name, kept = large_field(schema), columns(schema)
+    name = large_field(schema)
     if name is None:
         return _open_arrays(reader, table, schema)
     kind = schema[name]
-    small = [table.field(other)[:1].nbytes if kind.shape else NUMBER_BYTES for other, kind in kept.items()]
-    sizes = table.num_bytes * 0 + kind.fixed_bytes if kind.is_fixed else table.num_bytes - sum(small)
+    sizes = table.num_bytes * 0 + kind.fixed_bytes if kind.is_fixed else table.num_bytes - small_bytes(schema)
     shapes, told = None, sizes
     if kind.is_number and not kind.is_fixed:
         if (shapes := table.shapes(name)) is None:
@@ -76,7 +74,7 @@ def _open_arrays(reader: SpanReader, table: SampleTable, schema: Schema) -> Bulk
     """Returns the values of several large fields, None unless all are arrays of one shape at known places."""
     spans: dict[str, Spans] = {}
     offsets: dict[str, Numbers] = {}
-    for name in schema.keys() - columns(schema):
+    for name in schema.keys() - schema.small.keys():
         kind, records = schema[name], np.arange(len(table.num_bytes))
         sizes = np.full(len(records), kind.fixed_bytes if kind.is_fixed else 0)
         found = reader.spans(name, sizes) if kind.is_number and kind.is_fixed else None

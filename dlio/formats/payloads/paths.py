@@ -37,7 +37,6 @@ PREFIX = b".dlio-"
 DESCRIPTION = b".json"
 TABLE = b".samples.npz"
 COUNTS = b".files.npy"
-_MAX_COLUMN_BYTES = 256
 _MAX_NAME_BYTES = 255  # of file systems, which unpack it; SquashFS itself allows 256
 _MAX_PATH_BYTES = 4096 - 256  # below a mount point
 _STEM_BYTES = 200
@@ -51,8 +50,7 @@ IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".t
 
 def column_names(schema: Schema) -> tuple[str, ...]:
     """Returns the fields that are kept in columns."""
-    small = [name for name, kind in schema.items() if kind.is_fixed and kind.fixed_bytes <= _MAX_COLUMN_BYTES]
-    return tuple(small) if len(small) < len(schema) else ()
+    return tuple(schema.small) if len(schema.small) < len(schema) else ()
 
 
 def file_schema(schema: Schema) -> Schema:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlio.dataset import sample_table
 from dlio.dataset.manifest import CropReady, DecodeReady, Manifest
 from dlio.dataset.sample_table import SampleTable
 from dlio.pack.inspect.tables import open_tables
@@ -104,7 +103,7 @@ def _class_counts(manifest: Manifest, table: SampleTable) -> NDArray[np.int64] |
     """Returns the number of samples of each class, int64 of shape (classes,); 0 if labels are not classes."""
     num_classes = len(manifest.class_names)
     kind = manifest.schema.get("label")
-    if not num_classes or kind is None or "label" not in sample_table.columns(manifest.schema):
+    if not num_classes or kind is None or "label" not in manifest.schema.small:
         return 0
     labels = table.field("label")
     if kind.shape == (num_classes,):

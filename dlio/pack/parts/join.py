@@ -76,7 +76,7 @@ def _join(plan: PackPlan, shard: ShardPlan, parts: Sequence[tuple[ShardPlan, Sha
             for part, line in parts
         ]
         table = SampleTable.joined(tables, schema)
-        columns = {each: np.concatenate([t.field(each) for t in tables]) for each in sample_table.columns(schema)}
+        columns = {each: np.concatenate([t.field(each) for t in tables]) for each in schema.small}
     written = [container.load_part(out / part.name, part.place.begin) for part, _ in parts if part.place]
     container.join_parts(file, schema, written, columns, table)
     found = _checked_digest(file, digest, written, [part for part, _ in parts], out)

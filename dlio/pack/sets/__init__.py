@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlio.dataset import sample_table
 from dlio.dataset.location import folder_of
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.schema import Array
@@ -193,7 +192,7 @@ def _groups(found: Manifest, pattern: str) -> npt.NDArray[np.int64]:
 
 def _column(found: Manifest, name: str) -> Array:
     """Returns a small field of numbers of all samples, (n, *shape), labels without offset; raises UsageError."""
-    known = sample_table.columns(found.schema)
+    known = found.schema.small
     if name not in known:
         raise UsageError(f"{found.root} has no small field {name!r} of numbers, only {', '.join(known) or 'none'}")
     values = np.concatenate([table.field(name) for _, table in tables(found)] or [np.empty(0)])

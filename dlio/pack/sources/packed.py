@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dlio.dataset import sample_table
 from dlio.dataset.location import folder_of, names_url
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.dataset.pool import ShardPool
 from dlio.dataset.remote import load
+from dlio.dataset.sample_table import small_bytes
 from dlio.dataset.schema import Sample
 from dlio.errors import CorruptRecordError, SourceError
 from dlio.pack import pace
@@ -60,8 +60,7 @@ class Packed:
         keys = Keys.of(keys_of(found))
         keys.check_distinct(self.path)
         columns = {
-            name: np.concatenate([table.field(name) for _, table in tables(found)])
-            for name in sample_table.columns(found.schema)
+            name: np.concatenate([table.field(name) for _, table in tables(found)]) for name in found.schema.small
         }
         counts = [shard.num_samples for shard in found.shards]
         means = [shard.num_bytes // max(1, shard.num_records) for shard in found.shards]
@@ -78,9 +77,7 @@ class Packed:
     def sizes(self, listing: Listing) -> Numbers:
         """Returns the size of each sample's values that are not in the table, in bytes."""
         found = load(self.dataset)
-        columns = sample_table.columns(found.schema).values()
-        beside = sum(kind.fixed_bytes if kind.shape else sample_table.NUMBER_BYTES for kind in columns)
-        each = [table.num_bytes - beside for _, table in tables(found)]
+        each = [table.num_bytes - small_bytes(found.schema) for _, table in tables(found)]
         return take(np.concatenate(each), listing.columns["index"])
 
     @contextmanager

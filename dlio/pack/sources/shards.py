@@ -20,7 +20,6 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from dlio.dataset import sample_table
 from dlio.dataset.manifest import NAME, Manifest, Shard
 from dlio.dataset.pool import ShardPool
 from dlio.dataset.schema import Sample, Schema
@@ -138,7 +137,7 @@ class Shards:
         keys = Keys.of(keys_of(found))
         if not len(keys):
             raise SourceError(f"{self.path} has no samples: give shards that have some")
-        names = sample_table.columns(found.schema)
+        names = found.schema.small
         columns = {name: np.concatenate([table.field(name) for _, table in tables(found)]) for name in names}
         lines = np.empty(len(found.shards), dtype=object)
         lines[:] = [msgspec.json.encode(_without_index(shard)) for shard in found.shards]

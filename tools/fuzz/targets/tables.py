@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-from dlio.dataset import sample_table
 from dlio.dataset.reader import open_table
 from dlio.dataset.schema import Schema
 from tools.fuzz.inputs import CASE, FIXED, REPAIRED, Files, case_of
@@ -24,7 +23,7 @@ def check(root: Path, files: Files) -> None:
         require(len(keys) == len(known), "there is a key for each sample")
         whole = REPAIRED not in files
         require(not whole or keys == [key for key, _ in known], "keys are those that were packed")
-        for name, kind in sample_table.columns(manifest.schema).items():
+        for name, kind in manifest.schema.small.items():
             found = [digest(kind, value) for value in table.field(name)]
             require(not whole or found == [fields[name] for _, fields in known], f"labels are those packed ({name})")
         table.with_keys(keys)
