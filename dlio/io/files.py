@@ -197,7 +197,7 @@ def check_length(path: str | Path, descriptor: int, expected: int) -> None:
         raise StorageError(errno.EIO, f"{problem}: its file system loses data; check the disk, or use another folder")
 
 
-def sync_written(descriptor: int, *, data_only: bool = False) -> None:
+def sync_written(descriptor: int) -> None:
     """Waits until what was written is on the disk; if that fails, empties the file, so that no run continues with it.
 
     Linux counts pages that it could not write as clean: they can be read, and the next fsync is a success.
@@ -206,7 +206,7 @@ def sync_written(descriptor: int, *, data_only: bool = False) -> None:
         OSError: the file system refused.
     """
     try:
-        (os.fdatasync if data_only else world.fsync)(descriptor)
+        world.fsync(descriptor)
     except OSError:
         with suppress(OSError):
             os.ftruncate(descriptor, 0)

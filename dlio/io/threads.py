@@ -11,7 +11,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future, wait
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Event, Lock, current_thread, main_thread
@@ -102,13 +102,8 @@ class Threads:
         Raises:
             MissingError: not even the first can be started.
         """
-        while len(self._threads) < count:
-            try:
-                self._threads.append(world.start(partial(_serve, self._calls), self._name))
-            except MissingError:
-                if not self._threads:
-                    raise
-                return
+        with suppress(MissingError) if self._threads else nullcontext():
+            self._threads += started_up_to(count - len(self._threads), partial(_serve, self._calls), self._name)
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
         """Returns the future result of `call`, which the next free thread calls; once stopped, it is cancelled."""

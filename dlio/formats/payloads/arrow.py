@@ -88,19 +88,11 @@ class ArrowColumn:
 
     def values(self, batch: pyarrow.RecordBatch | pyarrow.Table) -> pyarrow.Array:
         """Returns the array of a record batch's, or a table's, values."""
-        name, *rest = self.path
-        array = batch.column(name)
-        for each in (*rest, "bytes") if self.is_media else rest:
-            array = load_pyarrow().compute.struct_field(array, each)
-        return array
+        return _leaf(batch, (*self.path, "bytes") if self.is_media else self.path)
 
     def names(self, batch: pyarrow.RecordBatch | pyarrow.Table) -> pyarrow.Array:
         """Returns the array of the paths that the images of a record batch, or of a table, have."""
-        name, *rest = self.path
-        array = batch.column(name)
-        for each in (*rest, "path"):
-            array = load_pyarrow().compute.struct_field(array, each)
-        return array
+        return _leaf(batch, (*self.path, "path"))
 
     def name_buffers(self, batch: pyarrow.RecordBatch) -> Iterator[pyarrow.Buffer]:
         """Yields the buffers of a record batch that `names` reads."""
@@ -110,6 +102,13 @@ class ArrowColumn:
             yield from filter(None, array.buffers()[:1])  # which are null
             array = array.field(each)
         yield from filter(None, array.buffers())
+
+
+def _leaf(batch: pyarrow.RecordBatch | pyarrow.Table, path: tuple[str, ...]) -> pyarrow.Array:
+    array = batch.column(path[0])
+    for name in path[1:]:
+        array = load_pyarrow().compute.struct_field(array, name)
+    return array
 
 
 def columns(schema: pyarrow.Schema) -> dict[str, ArrowColumn]:

@@ -13,16 +13,13 @@ from dlio.errors import CorruptRecordError, corrupt_errors
 from dlio.formats.layouts.riegeli.index import read_index
 from dlio.formats.layouts.riegeli.simple import Group, read_group
 from dlio.formats.payloads import example
+from dlio.formats.readonly import not_written
 from dlio.io.files import closed_on_error
 from dlio.io.random_access import RandomAccessFile
 
 SUFFIX = ".array_record"
 MAGIC = bytes.fromhex("83af70d10d884a3f")
-
-
-def refuses(schema: Schema) -> str | None:
-    """Returns that dlio does not write ArrayRecord."""
-    return f"dlio can only read ArrayRecord: write the fields {', '.join(map(repr, schema))} in another format"
+refuses = not_written("ArrayRecord")
 
 
 class Records:

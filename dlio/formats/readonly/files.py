@@ -20,14 +20,11 @@ from dlio.errors import CorruptRecordError
 from dlio.formats import Spans
 from dlio.formats.layouts.file_list import FOLDER, FileList, large_field
 from dlio.formats.layouts.file_list import SUFFIX as LIST
+from dlio.formats.readonly import not_written
 from dlio.io.random_access import Numbers, RandomAccessFile
 
 SUFFIX = ".files"
-
-
-def refuses(schema: Schema) -> str | None:
-    """Returns that dlio does not write loose files."""
-    return f"dlio can only read loose files: write the fields {', '.join(map(repr, schema))} in another format"
+refuses = not_written("loose files")
 
 
 def lies_apart(path: Path) -> bool:

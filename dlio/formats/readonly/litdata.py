@@ -25,10 +25,10 @@ from typing import Any
 
 import numpy as np
 
-from dlio.dataset.schema import NUMBER_TYPES, Field, Schema, Value
+from dlio.dataset.schema import NUMBER_TYPES, Field, Value
 from dlio.errors import MALFORMED, corrupt_errors
 from dlio.formats.layouts.text_index import read_text
-from dlio.formats.readonly import mds
+from dlio.formats.readonly import mds, not_written
 from dlio.io.random_access import read_whole
 
 SUFFIX = ".bin"
@@ -39,11 +39,7 @@ _NUMPY = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint6
 _TORCH = "float32 float32 float64 float64 - - - - float16 float16 - uint8 int8 int16 int16 int32 int32"
 _TORCH += " int64 int64 bool uint16"
 _TYPES = {"numpy": (*_NUMPY, "", "", "bool"), "tensor": tuple(_TORCH.split())}
-
-
-def refuses(schema: Schema) -> str | None:
-    """Returns that dlio does not write LitData."""
-    return f"dlio can only read LitData: write the fields {', '.join(map(repr, schema))} in another format"
+refuses = not_written("LitData")
 
 
 @dataclass(frozen=True, slots=True)

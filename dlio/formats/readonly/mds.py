@@ -31,6 +31,7 @@ import numpy as np
 from dlio.dataset.schema import NUMBER_TYPES, Field, Fields, Sample, Schema, Value
 from dlio.errors import MALFORMED, CorruptRecordError, corrupt_errors
 from dlio.formats.layouts.aliases import stored_name
+from dlio.formats.readonly import not_written
 from dlio.io.files import closed_on_error
 from dlio.io.random_access import Numbers, RandomAccessFile
 
@@ -52,11 +53,7 @@ _TYPE_CODES = {
     65: "int64",
     66: "float64",
 }
-
-
-def refuses(schema: Schema) -> str | None:
-    """Returns that dlio does not write MDS."""
-    return f"dlio can only read MDS: write the fields {', '.join(map(repr, schema))} in another format"
+refuses = not_written("MDS")
 
 
 @dataclass(frozen=True, slots=True)

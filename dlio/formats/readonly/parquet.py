@@ -24,6 +24,7 @@ from dlio.formats.layouts.parquet import ParquetFile, leaf, require_plain
 from dlio.formats.layouts.parquet_pages import plain_extents
 from dlio.formats.layouts.text_index import read_index
 from dlio.formats.payloads.arrow import ArrowColumn, columns, convert
+from dlio.formats.readonly import not_written
 from dlio.io.files import closed_on_error
 from dlio.io.random_access import Numbers, RandomAccessFile
 
@@ -33,11 +34,7 @@ if TYPE_CHECKING:
     Others = dict[str, pyarrow.Array]  # the columns of other fields by name, the images' paths, if any, by ""
 
 SUFFIX = ".parquet"
-
-
-def refuses(schema: Schema) -> str | None:
-    """Returns that dlio does not write Parquet."""
-    return f"dlio can only read Parquet: write the fields {', '.join(map(repr, schema))} in another format"
+refuses = not_written("Parquet")
 
 
 class Reader:
