@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,8 @@ from dlio.io.random_access import read_whole
 
 SUFFIX = ".bin"
 INDEX = "index.json"
-_BYTES, _TEXT = frozenset(["jpeg", "bytes", "image", "file"]), frozenset(["str", "text"])
+_BYTES = ("jpeg", "bytes", "image", "file")
+_PLAIN = dict.fromkeys(_BYTES, mds.BYTES) | dict.fromkeys(("str", "text"), mds.TEXT)
 _NUMBERS = {"int": "int64", "float": "float64", "bool": "bool"}
 _NUMPY = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
 _TORCH = "float32 float32 float64 float64 - - - - float16 float16 - uint8 int8 int16 int16 int32 int32"
@@ -42,50 +44,31 @@ _TYPES = {"numpy": (*_NUMPY, "", "", "bool"), "tensor": tuple(_TORCH.split())}
 refuses = not_written("LitData")
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf(mds.MdsColumn):
-    """A leaf: its name and its type, as `encoding`; every leaf has its size in the item."""
+def _leaf(name: str, encoding: str) -> mds.Column:
+    """Returns a leaf; every leaf has its size in the item."""
+    kind, _, of = encoding.partition(":")
+    field, decode = _PLAIN.get(kind, (None, partial(mds.refused, f"the leaf {name!r} is of the type {encoding!r}")))
+    if kind in _NUMBERS:
+        field = Field(_NUMBERS[kind])
+        decode = partial(mds.numbers, dtype=field.dtype, shape=[])
+    elif encoding in _TYPES:
+        decode = partial(_array, name, encoding)
+    elif kind.startswith("no_header_"):
+        with suppress(ValueError):
+            field = Field(_number_type(kind.removeprefix("no_header_"), of), (None,))
+            decode = partial(mds.numbers, dtype=field.dtype, shape=[-1])
+    return mds.Column(name, encoding, None, field, decode)
 
-    @property
-    def field(self) -> Field | None:
-        """The field that its values make, None if they are not read or contain their shape."""
-        kind, _, of = self.encoding.partition(":")
-        if kind in _BYTES:
-            return Field("bytes")
-        if kind in _TEXT:
-            return Field("str")
-        if kind in _NUMBERS:
-            return Field(_NUMBERS[kind])
-        try:
-            return Field(_number_type(kind[10:], of), (None,)) if kind.startswith("no_header_") else None
-        except ValueError:
-            return None
 
-    def decode(self, data: bytes) -> Value:
-        """Returns the value that is stored as `data`.
-
-        Raises:
-            ValueError: it is not of this type, or the type is not read.
-        """
-        kind, field = self.encoding.partition(":")[0], self.field
-        if field is None:
-            return self._array(data)
-        if kind in _BYTES:
-            return data
-        if kind in _TEXT:
-            return data.decode()
-        return mds.numbers(data, field.dtype, [-1] if field.shape else [])
-
-    def _array(self, data: bytes) -> Value:
-        if self.encoding not in _TYPES:
-            raise ValueError(f"the leaf {self.name!r} is of the type {self.encoding!r}, which dlio does not read")
-        order = "<" if self.encoding == "numpy" else ">"
-        head = np.frombuffer(data[:8], f"{order}u4")
-        if len(head) != 2 or 4 * int(head[1]) > len(data) - 8:
-            raise ValueError(f"the leaf {self.name!r} holds no array")
-        begin = 8 + 4 * int(head[1])
-        shape = np.frombuffer(data[8:begin], f"{order}u4").tolist()
-        return mds.numbers(data[begin:], _number_type(self.encoding, str(head[0])), shape)
+def _array(name: str, library: str, data: bytes) -> Value:
+    """Returns an array that contains its type and shape."""
+    order = "<" if library == "numpy" else ">"
+    head = np.frombuffer(data[:8], f"{order}u4")
+    if len(head) != 2 or 4 * int(head[1]) > len(data) - 8:
+        raise ValueError(f"the leaf {name!r} holds no array")
+    begin = 8 + 4 * int(head[1])
+    shape = np.frombuffer(data[8:begin], f"{order}u4").tolist()
+    return mds.numbers(data[begin:], _number_type(library, str(head[0])), shape)
 
 
 def _number_type(library: str, number: str) -> str:
@@ -96,7 +79,7 @@ def _number_type(library: str, number: str) -> str:
     return name
 
 
-def parse_leaves(path: Path, text: bytes) -> list[Leaf]:
+def parse_leaves(path: Path, text: bytes) -> list[mds.Column]:
     """Returns the leaves that an index describes.
 
     Raises:
@@ -110,7 +93,7 @@ def parse_leaves(path: Path, text: bytes) -> list[Leaf]:
         kinds = [str(kind) for kind in config["data_format"]]
         spec = json.loads(config["data_spec"])[1] if config["data_spec"] else {"type": None}
         names = _named(list(_paths(spec, ())), kinds)
-        leaves = [Leaf(name, kind, None) for name, kind in zip(names, kinds, strict=True)]
+        leaves = list(map(_leaf, names, kinds))
         if len(set(names)) != len(names):
             raise ValueError("two leaves of one name")
         return leaves
@@ -137,7 +120,7 @@ def _named(paths: Sequence[tuple[str, ...]], kinds: Sequence[str]) -> list[str]:
     return [held.get(number, f"field_{number}") for number in range(len(names))]
 
 
-def read_leaves(records: Path) -> tuple[bytes, list[Leaf]]:
+def read_leaves(records: Path) -> tuple[bytes, list[mds.Column]]:
     """Returns the index of a chunk, which names its leaves, and the leaves.
 
     Raises:
@@ -152,7 +135,7 @@ def read_leaves(records: Path) -> tuple[bytes, list[Leaf]]:
 class Reader(mds.Reader):
     """Reads a chunk by record number."""
 
-    def _read_columns(self) -> Sequence[mds.MdsColumn]:
+    def _read_columns(self) -> Sequence[mds.Column]:
         self._text, leaves = read_leaves(self._file.path)
         return leaves
 

@@ -22,8 +22,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -35,10 +36,13 @@ from dlio.formats.readonly import not_written
 from dlio.io.files import closed_on_error
 from dlio.io.random_access import Numbers, RandomAccessFile
 
+Plain = tuple[Field | None, Callable[[bytes], Value]]  # the field of an encoding, and what decodes its values
+
 SUFFIX = ".mds"
-_BYTES = frozenset(["bytes", "jpeg", "png"])
-_TEXT = frozenset(["str", "json"])
-_DIGITS = {"str_int": "int64", "str_float": "float64"}
+BYTES: Plain = (Field("bytes"), bytes)
+TEXT: Plain = (Field("str"), bytes.decode)
+_PLAIN: dict[str, Plain] = dict.fromkeys(("bytes", "jpeg", "png"), BYTES) | dict.fromkeys(("str", "json"), TEXT)
+_PLAIN |= {"str_int": (Field("int64"), int), "str_float": (Field("float64"), float)}
 _SHAPE = re.compile(r"[0-9]{1,18}(?:,[0-9]{1,18})*")
 _TYPE_CODES = {
     8: "uint8",
@@ -57,65 +61,54 @@ refuses = not_written("MDS")
 
 
 @dataclass(frozen=True, slots=True)
-class MdsColumn:
-    """A column: its name, its encoding, and the size of its values in bytes, None if that varies."""
+class Column:
+    """A column of a shard.
+
+    Attributes:
+        name, encoding: as the shard's writer gave them.
+        num_bytes: the size of its values in bytes, None if that varies.
+        field: the field that its values make, None if they are not read or contain their shape.
+        decode: returns the value that some bytes are, or raises ValueError.
+    """
 
     name: str
     encoding: str
     num_bytes: int | None
+    field: Field | None
+    decode: Callable[[bytes], Value]
 
-    @property
-    def field(self) -> Field | None:
-        """The field that its values make, None if they are not read or contain their shape."""
-        kind, _, of = self.encoding.partition(":")
-        dtype, _, shape = of.partition(":")
-        if kind in _BYTES:
-            return Field("bytes")
-        if kind in _TEXT:
-            return Field("str")
-        if kind in NUMBER_TYPES or kind == "int":
-            return Field("int64" if kind == "int" else kind)
-        if kind in _DIGITS:
-            return Field(_DIGITS[kind])
-        if kind == "ndarray" and dtype in NUMBER_TYPES and _SHAPE.fullmatch(shape):
-            return Field(dtype, tuple(map(int, shape.split(","))))
-        return None
 
-    def decode(self, data: bytes) -> Value:
-        """Returns the value that is stored as `data`.
+def _column(name: str, encoding: str, num_bytes: int | None) -> Column:
+    kind, _, of = encoding.partition(":")
+    dtype, _, shape = of.partition(":")
+    field, decode = _PLAIN.get(kind, (None, partial(refused, f"the column {name!r} is encoded as {encoding!r}")))
+    if kind in NUMBER_TYPES or kind == "int":
+        field = Field("int64" if kind == "int" else kind)
+        decode = partial(numbers, dtype=field.dtype, shape=[])
+    elif kind == "ndarray" and dtype in NUMBER_TYPES and _SHAPE.fullmatch(shape):
+        field = Field(dtype, tuple(map(int, shape.split(","))))
+        decode = partial(numbers, dtype=dtype, shape=list(field.fixed_shape))
+    elif kind == "ndarray" and dtype in {"", *NUMBER_TYPES} and not shape:
+        decode = partial(_array, name, dtype)
+    return Column(name, encoding, num_bytes, field, decode)
 
-        Raises:
-            ValueError: it is not of this encoding, or the encoding is not read.
-        """
-        kind = self.encoding.partition(":")[0]
-        if kind == "ndarray":
-            return self._array(data)
-        if self.field is None:
-            raise ValueError(f"the column {self.name!r} is encoded as {kind!r}, which dlio does not read")
-        if kind in _BYTES:
-            return data
-        if kind in _TEXT:
-            return data.decode()
-        if kind in _DIGITS:
-            return int(data) if kind == "str_int" else float(data)
-        return numbers(data, self.field.dtype, [])
 
-    def _array(self, data: bytes) -> Value:
-        _, _, of = self.encoding.partition(":")
-        dtype, _, fixed = of.partition(":")
-        try:
-            if not dtype:
-                dtype, data = _TYPE_CODES[data[0]], data[1:]
-            if (field := self.field) is not None:
-                return numbers(data, dtype, list(field.fixed_shape))
-            if dtype not in NUMBER_TYPES or fixed:
-                raise ValueError(f"the column {self.name!r} is encoded as {self.encoding!r}, which dlio does not read")
-            dims, size = data[0] >> 2, 1 << (data[0] & 3)
-            starts = range(1, 1 + dims * size, size)
-            shape = [int.from_bytes(data[start : start + size], "little") for start in starts]
-        except (IndexError, KeyError):
-            raise ValueError(f"the column {self.name!r} holds no array") from None
-        return numbers(data[1 + dims * size :], dtype, shape)
+def refused(what: str, data: bytes) -> Value:
+    """Raises ValueError: a column's encoding is not read."""
+    raise ValueError(f"{what}, which dlio does not read")
+
+
+def _array(name: str, dtype: str, data: bytes) -> Value:
+    """Returns an array that contains its shape, and its type unless that is given."""
+    try:
+        if not dtype:
+            dtype, data = _TYPE_CODES[data[0]], data[1:]
+        dims, size = data[0] >> 2, 1 << (data[0] & 3)
+        starts = range(1, 1 + dims * size, size)
+        shape = [int.from_bytes(data[start : start + size], "little") for start in starts]
+    except (IndexError, KeyError):
+        raise ValueError(f"the column {name!r} holds no array") from None
+    return numbers(data[1 + dims * size :], dtype, shape)
 
 
 def numbers(data: bytes, dtype: str, shape: list[int]) -> Value:
@@ -141,7 +134,7 @@ def read_offsets(file: RandomAccessFile) -> Numbers:
     return offsets
 
 
-def read_columns(file: RandomAccessFile) -> list[MdsColumn]:
+def read_columns(file: RandomAccessFile) -> list[Column]:
     """Returns the columns that a shard's configuration lists.
 
     Raises:
@@ -156,7 +149,7 @@ def read_columns(file: RandomAccessFile) -> list[MdsColumn]:
         if config["version"] != 2 or config["format"] != "mds":
             raise ValueError(f"of the format {config['format']!r}, version {config['version']!r}")
         lists = (config["column_names"], config["column_encodings"], config["column_sizes"])
-        columns = [MdsColumn(str(n), str(e), _size(s)) for n, e, s in zip(*lists, strict=True)]
+        columns = [_column(str(n), str(e), _size(s)) for n, e, s in zip(*lists, strict=True)]
         if len({column.name for column in columns}) != len(columns):
             raise ValueError("two columns of one name")
         return columns
@@ -180,7 +173,7 @@ class Reader:
         names = [column.name for column in self._columns]
         self._names = {field: stored_name(field, names) for field in schema}
 
-    def _read_columns(self) -> Sequence[MdsColumn]:
+    def _read_columns(self) -> Sequence[Column]:
         return read_columns(self._file)
 
     def __len__(self) -> int:
@@ -211,7 +204,7 @@ class Reader:
             found = {name: columns[stored][0].decode(columns[stored][1]) for name, stored in names.items()}
             return {name: self._schema[name].convert(v) if name in self._schema else v for name, v in found.items()}
 
-    def _split(self, data: bytes) -> dict[str, tuple[MdsColumn, bytes]]:
+    def _split(self, data: bytes) -> dict[str, tuple[Column, bytes]]:
         """Returns each column of a sample with its bytes."""
         varying = [column for column in self._columns if not column.num_bytes]
         begin = 4 * len(varying)

@@ -10,7 +10,8 @@ import numpy as np
 from dlio.dataset.schema import Field, Schema
 from dlio.errors import SchemaError, SourceError
 from dlio.formats.layouts.aliases import field_names
-from dlio.formats.readonly.litdata import INDEX, Leaf, Reader, read_leaves
+from dlio.formats.readonly.litdata import INDEX, Reader, read_leaves
+from dlio.formats.readonly.mds import Column
 from dlio.pack.index import mds
 from dlio.pack.index._infer import ADVICE, legal_schema, no_keys
 
@@ -34,7 +35,7 @@ def infer(records: Path) -> Schema:
     return legal_schema(records, fields)
 
 
-def _field(records: Path, leaf: Leaf, held: str) -> Field:
+def _field(records: Path, leaf: Column, held: str) -> Field:
     if leaf.field is not None:
         return leaf.field
     if leaf.encoding not in ("numpy", "tensor"):
