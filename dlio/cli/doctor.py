@@ -8,12 +8,12 @@ from dataclasses import asdict
 
 import dlio
 from dlio.cli.options import local_path, path_or_url
-from dlio.cli.output import Colour, coloured, print_report, say
+from dlio.cli.output import GREEN, RED, YELLOW, painted, print_report, say
 from dlio.cli.parser import Verbs, add_verb
 from dlio.errors import EXIT_DONE, MissingError
 from dlio.look.checks.finding import Finding, State
 
-_COLOURS = {State.GOOD: Colour.GREEN, State.CHANGE: Colour.YELLOW, State.BROKEN: Colour.RED}
+_COLOURS = {State.GOOD: GREEN, State.CHANGE: YELLOW, State.BROKEN: RED}
 
 
 def add_verbs(verbs: Verbs) -> None:
@@ -32,7 +32,7 @@ def doctor(args: argparse.Namespace) -> int:
 
     def show(finding: Finding) -> None:
         advice = f" -> {finding.advice}" if finding.advice else ""
-        mark = coloured(f"{finding.state.name.lower():7}", _COLOURS[finding.state], sys.stdout)
+        mark = painted(f"{finding.state.name.lower():7}", _COLOURS[finding.state], sys.stdout)
         say(args, f"{finding.check + ':':15} {finding.found}{advice}", mark)
 
     found = dlio.doctor(args.dataset, args.dest, report=show)

@@ -8,23 +8,15 @@ import logging
 import os
 import re
 import sys
-from enum import Enum
 from typing import Any, TextIO
 
 from dlio.errors import EXIT_DONE
 from dlio.io.sizes import format_size
 from dlio.urls import without_credentials
 
+BOLD, RED, GREEN, YELLOW = 1, 31, 32, 33  # codes of a terminal
 _UNFIT = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"  # these break lines, or cannot be printed
 _CONTROL = re.compile(f"[{_UNFIT}]")
-
-
-class Colour(Enum):
-    """Colours of a terminal, by their codes."""
-
-    RED = 31
-    GREEN = 32
-    YELLOW = 33
 
 
 def say(args: argparse.Namespace, line: str, mark: str = "") -> None:
@@ -35,7 +27,7 @@ def say(args: argparse.Namespace, line: str, mark: str = "") -> None:
 
 def complain(line: str, program: str = "dlio") -> None:
     """Prints an error or warning on stderr, in one line."""
-    print(f"{bold(f'{program}:', sys.stderr)} {_in_one_line(without_credentials(line))}", file=sys.stderr)
+    print(f"{painted(f'{program}:', BOLD, sys.stderr)} {_in_one_line(without_credentials(line))}", file=sys.stderr)
 
 
 def complain_as_json(problem: str, kind: str, exit_code: int) -> None:
@@ -44,17 +36,8 @@ def complain_as_json(problem: str, kind: str, exit_code: int) -> None:
     print(json.dumps(report), file=sys.stderr)
 
 
-def bold(text: str, stream: TextIO) -> str:
-    """Returns a text in bold for a terminal, unless NO_COLOR is set (https://no-color.org)."""
-    return _painted(text, "1", stream)
-
-
-def coloured(text: str, colour: Colour, stream: TextIO) -> str:
-    """Returns a text in a colour, where `bold` would be."""
-    return _painted(text, str(colour.value), stream)
-
-
-def _painted(text: str, code: str, stream: TextIO) -> str:
+def painted(text: str, code: int, stream: TextIO) -> str:
+    """Returns a text in bold or in a colour for a terminal, unless NO_COLOR is set (https://no-color.org)."""
     is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty()
     return text if is_plain else f"\x1b[{code}m{text}\x1b[0m"
 

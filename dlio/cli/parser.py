@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import Any, NoReturn, TypeAlias
 
 from dlio.cli.options import local_path, path_or_url
-from dlio.cli.output import bold
+from dlio.cli.output import BOLD, painted
 from dlio.errors import UsageError, missing_package
 from dlio.urls import without_credentials
 
@@ -120,7 +120,7 @@ class _Help(argparse.HelpFormatter):
         return super()._fill_text(text, width, indent)
 
     def start_section(self, heading: str | None) -> None:
-        super().start_section(heading and bold(heading, sys.stdout))
+        super().start_section(heading and painted(heading, BOLD, sys.stdout))
 
 
 def add_verb(verbs: Verbs, function: Callable[[argparse.Namespace], int], *examples: str) -> argparse.ArgumentParser:
