@@ -157,7 +157,7 @@ def _field_encoder(name: str, kind: Field) -> Callable[[Any], list[Part]]:
     if not kind.is_number:
         if not kind.is_scalar:
             return partial(_texts_entry, name)
-        return partial(_text_entry if kind.dtype == "str" else _bytes_entry, name)
+        return partial(_text_entry, name) if kind.dtype == "str" else partial(_list_entry, name, _BYTES)
     dtype = np.dtype(kind.dtype)
     if kind.dtype in (RAW_ARRAYS if kind.shape else RAW):
         return partial(_array_entry, name, _BYTES, kind.stored_dtype)
@@ -166,13 +166,10 @@ def _field_encoder(name: str, kind: Field) -> Callable[[Any], list[Part]]:
     return partial(_integers_entry if kind.shape else _integer_entry, name)
 
 
-def _bytes_entry(name: str, value: bytes) -> list[Part]:
-    return _list_entry(name, _BYTES, value)
-
-
 def _texts_entry(name: str, values: Sequence[bytes | str]) -> list[Part]:
     encoded = [value.encode() if isinstance(value, str) else value for value in values]
-    return delimited(1, [_key(name), *delimited(2, _bytes_list(encoded))])
+    items = [part for value in encoded for part in delimited(1, [value])]
+    return delimited(1, [_key(name), *delimited(2, delimited(1, items))])
 
 
 def _array_entry(name: str, kind: int, dtype: np.dtype[np.generic], value: Any) -> list[Part]:
@@ -190,13 +187,6 @@ def _shape_entry(name: str, value: Array) -> list[Part]:
 def _list_entry(name: str, kind: int, data: Part) -> list[Part]:
     """Returns the entry of a list with one value of bytes, or of packed numbers, in parts."""
     return [_text_head(name, len(data), kind), data]
-
-
-def _bytes_list(values: Sequence[Part]) -> list[Part]:
-    parts: list[Part] = []
-    for value in values:
-        parts += delimited(1, [value])
-    return delimited(1, parts)
 
 
 def decode(data: bytes | memoryview, schema: Schema) -> Sample:
