@@ -26,10 +26,9 @@ from dlio.loaders.sampling.rank import given_rank, num_cores_of_rank
 from dlio.loaders.sampling.rank_share import End, Step
 from dlio.loaders.torch.dataset import PackedDataset, tensors
 from dlio.loaders.torch.device import checked_device, on_device
-from dlio.loaders.torch.given import check_makes_batches, samples_of
-from dlio.loaders.torch.items import ItemBatches, Items
 from dlio.loaders.torch.processes import Collated, ProcessBatches, is_for_processes
 from dlio.loaders.torch.sampler import RankBatches, RankSampler
+from dlio.loaders.torch.samples import ItemBatches, Items, check_makes_batches, samples_of
 from dlio.loaders.torch.trainers import for_accelerate, is_saved_within_step, rank_of_process
 
 

@@ -33,7 +33,7 @@ from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.prefetch.work import Work
 from dlio.loaders.sampling.rank_share import Step
 from dlio.loaders.torch.dataset import PackedDataset
-from dlio.loaders.torch.items import ItemBatches, Items
+from dlio.loaders.torch.samples import ItemBatches, Items
 from dlio.random_keys import derive
 
 _PYTHONS = 3  # separates the seeds of Python's generators from other keys

@@ -10,7 +10,7 @@ from dlio.loaders.dataset import Batch
 from dlio.loaders.loader import Loader
 from dlio.loaders.sampling.rank_share import End, RankSteps
 from dlio.loaders.torch.dataset import PackedDataset
-from dlio.loaders.torch.items import Items
+from dlio.loaders.torch.samples import Items
 
 
 class RankSampler(DistributedSampler[int]):

@@ -28,7 +28,7 @@ loaders = Lazy("dlio.loaders.torch")
 DataLoader = Lazy("dlio.loaders.torch", "DataLoader")
 End = Lazy("dlio.loaders.torch", "End")
 PackedDataset = Lazy("dlio.loaders.torch", "PackedDataset")
-ItemBatches = Lazy("dlio.loaders.torch.items", "ItemBatches")
+ItemBatches = Lazy("dlio.loaders.torch.samples", "ItemBatches")
 
 
 def test_it_takes_all_that_torchs_takes_by_position_and_name() -> None:
