@@ -23,9 +23,8 @@ from dlio.loaders.mixture import Data, Mixture
 from dlio.loaders.numbering import Numbering, joined, mixed
 from dlio.loaders.prefetch.memory import BatchMemory
 from dlio.loaders.prefetch.reads import WaitTimes
-from dlio.loaders.sampling.first_uses import first_uses
 from dlio.loaders.sampling.mixed_order import draws_of
-from dlio.loaders.sampling.order import Indices, num_lanes
+from dlio.loaders.sampling.order import Indices, first_uses, num_lanes
 from dlio.loaders.sampling.rank_share import Step
 from dlio.loaders.stats import Clock, Skips
 from dlio.stage.client.resolve import opened as found_copy

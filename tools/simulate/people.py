@@ -16,7 +16,7 @@ from dlio.dataset.shard import files_of
 from dlio.errors import CorruptRecordError, LauncherError, StorageError
 from dlio.io import arrivals, world
 from dlio.io.random_access import RandomAccessFile
-from dlio.loaders.sampling.first_uses import first_uses
+from dlio.loaders.sampling.order import first_uses
 from dlio.loaders.sampling.rank import rank_from_env
 from dlio.locking.owner import Owner
 from dlio.stage.client.filling import LiveFilling, find_filling

@@ -17,8 +17,10 @@ number of ranks or threads, nor on the file format. `dlio.loaders.sampling.rank_
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
+from itertools import islice
 from typing import TypeAlias
 
 import numpy as np
@@ -30,6 +32,8 @@ from dlio.errors import UsageError
 from dlio.random_keys import derive, permute
 
 Indices = npt.NDArray[np.int64]
+_STEPS = 64  # whose first uses are looked for together
+_MOST_SHARDS = 4096  # the rest comes hours later, in any order
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,3 +217,22 @@ def deal_shards(sizes: Indices, count: int) -> tuple[Indices, ...]:
         lanes[lane].append(shard)
         heapreplace(loads, (load + int(sizes[shard]), lane))
     return tuple(np.array(sorted(lane), dtype=np.int64) for lane in lanes)
+
+
+def first_uses(coming: Iterable[Indices], offsets: Indices) -> list[int]:
+    """Returns the numbers of the first shards that batches use, in the order of their first use, up to `_MOST_SHARDS`.
+
+    Looks no further than needed: a shuffle uses nearly all shards within a few batches.
+
+    Args:
+        coming: the stored samples of each batch of a rank; int64.
+        offsets: the number of the first sample of each shard, then the total; int64.
+    """
+    wanted = min(_MOST_SHARDS, len(offsets) - 1)
+    batches = iter(coming)
+    found: dict[int, None] = {}
+    while len(found) < wanted and (some := list(islice(batches, _STEPS))):
+        shards = np.searchsorted(offsets, np.concatenate(some), side="right") - 1
+        _, firsts = np.unique(shards, return_index=True)
+        found.update(dict.fromkeys(shards[np.sort(firsts)].tolist()))
+    return list(found)[:wanted]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dlio.loaders.sampling.first_uses import first_uses
-from dlio.loaders.sampling.order import Indices
+from dlio.loaders.sampling.order import Indices, first_uses
 
 
 def batches(*numbers: list[int]) -> list[Indices]:
