@@ -2,7 +2,8 @@
 
 A format handles bytes and files only; its callers publish them and keep digests and manifests. A Writer gets a path
 stem and samples; the files that it creates are the shard. To add a format, write a module that fulfils `Format` in this
-folder, or in a package of yours (`--format mypackage.zarr`).
+folder, or in a package of yours (`--format mypackage.zarr`). The protocols say what each method does; a docstring of
+the same method in a module says only what differs.
 
     payloads/   the content of records, for any container: Example, IRHeader, Datum, a file for each field
     layouts/    file layouts that several modules share

@@ -92,12 +92,10 @@ class Writer:
             self._keys = ColumnWriter(self._file, KEY, _TEXT, SMALL_CHUNK_BYTES)
 
     def write(self, sample: Sample) -> None:
-        """Appends a sample."""
         with writing(self._path):
             self._append(sample)
 
     def write_group(self, group: SampleGroup) -> bool:
-        """Appends samples."""
         with writing(self._path):
             for sample in group:
                 self._append(sample)
@@ -109,7 +107,6 @@ class Writer:
         self._keys.append(sample.key)
 
     def close(self) -> None:
-        """Completes the file."""
         if self._file is None:
             return
         file, self._file = self._file, None
@@ -170,7 +167,6 @@ class Reader:
             return Sample(str(self._keys.read(index)) if self._keys else str(index), fields)
 
     def close(self) -> None:
-        """Closes the file."""
         if self._library is not None:
             self._library.close()
         self._file.close()

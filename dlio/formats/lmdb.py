@@ -63,7 +63,6 @@ class RecordWriter:
         self._tree: TreeWriter | None = TreeWriter(path)
 
     def write(self, sample: Sample) -> None:
-        """Appends a sample."""
         if self._tree is None:
             raise ValueError(f"{self._path} is closed")
         parts = self._encode(sample)
@@ -95,7 +94,6 @@ class RecordWriter:
         return True
 
     def close(self) -> None:
-        """Completes the file."""
         if self._tree is None:
             return
         tree, self._tree = self._tree, None
@@ -148,7 +146,6 @@ class Reader:
         return datum.spans(self._file, bounds, sizes, self._schema[name])
 
     def close(self) -> None:
-        """Closes the file."""
         self._file.close()
 
     def _key(self, index: int) -> str:

@@ -107,7 +107,6 @@ class Writer:
         return [b"".join(self._encode(sample))]
 
     def close(self) -> None:
-        """Completes both files."""
         with closing(self._index):
             self._records.close()
             if self._is_open:
@@ -172,11 +171,9 @@ class Reader:
         return len(self._bounds) - 1
 
     def locate(self, index: int) -> tuple[Path, int | None]:
-        """Returns the shard's file and the record's offset in it, in bytes."""
         return self._file.path, int(self._bounds[:-1][index])
 
     def read(self, index: int) -> Sample:
-        """Returns record `index`."""
         offset, end = map(int, self._bounds[index : index + 2])
         with corrupt_errors(self._file.path, record=index, offset=offset):
             data = unframe(self._file.read(offset, end - offset, index))
@@ -194,7 +191,6 @@ class Reader:
         return Spans(self._file, starts, stops, sizes * 0 + irheader.image_starts(self._schema))
 
     def close(self) -> None:
-        """Closes the file."""
         self._file.close()
 
 

@@ -76,7 +76,6 @@ class Writer:
         self._table = table
 
     def close(self) -> None:
-        """Completes the image."""
         if not self._file.closed:
             with storage_errors("write", self._path), closing(self._file):
                 _complete(self._file, self._samples, self._table)
@@ -104,7 +103,6 @@ class PartWriter:
         return self._samples.write_group(group)
 
     def close(self) -> None:
-        """Completes the part."""
         if self._file is not None:
             file, self._file = self._file, None
             file.close()
@@ -165,7 +163,6 @@ class Reader:
         return self._file.path, int(self._image.files.start[self._records.files(index)[0]])
 
     def read(self, index: int) -> Sample:
-        """Returns record `index`."""
         path, offset = self.locate(index)
         with corrupt_errors(path, "{}: restore the image", record=index, offset=offset):
             return self._records.read(index)
@@ -181,5 +178,4 @@ class Reader:
         return Spans(self._file, starts, stops, members.gaps(self._schema[name], stops - starts, sizes))
 
     def close(self) -> None:
-        """Closes the file."""
         self._file.close()

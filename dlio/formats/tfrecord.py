@@ -60,7 +60,6 @@ class Writer:
         self._index: AppendFile = open_file(stem.with_name(stem.name + ".idx"))
 
     def write(self, sample: Sample) -> None:
-        """Appends a sample."""
         parts = self._encode(sample)
         crc = 0
         for part in parts:
@@ -92,7 +91,6 @@ class Writer:
         return True
 
     def close(self) -> None:
-        """Completes both files."""
         with closing(self._index):
             self._records.close()
 
@@ -110,11 +108,9 @@ class Reader:
         return len(self._extents)
 
     def locate(self, index: int) -> tuple[Path, int | None]:
-        """Returns the shard's file and the record's offset in it, in bytes."""
         return self._file.path, int(self._extents[index, 0])
 
     def read(self, index: int) -> Sample:
-        """Returns record `index`."""
         offset, num_bytes = map(int, self._extents[index])
         frame = memoryview(self._file.read(offset, num_bytes, index))
         data = frame[HEADER_BYTES:-4]
@@ -126,7 +122,6 @@ class Reader:
             return example.decode(data, self._schema)
 
     def index_text(self) -> bytes:
-        """Returns the index of the shard."""
         return b"".join(b"%d %d\n" % (offset, num_bytes) for offset, num_bytes in self._extents.tolist())
 
     def spans(self, name: str, sizes: Numbers) -> Spans | None:
@@ -135,7 +130,6 @@ class Reader:
         return example.spans(self._file, (starts + HEADER_BYTES, starts + num_bytes), name, sizes, self._schema)
 
     def close(self) -> None:
-        """Closes the file."""
         self._file.close()
 
 

@@ -127,7 +127,6 @@ class Writer:
         return name
 
     def close(self) -> None:
-        """Completes both files."""
         with closing(self._index), closing(self._records):
             if self._is_open:
                 self._is_open = False
@@ -164,7 +163,6 @@ class Reader:
         return self._file.path, self._samples.extent(index)[0]
 
     def read(self, index: int) -> Sample:
-        """Returns record `index`."""
         begin, end = self._samples.extent(index)
         view = memoryview(self._file.read(begin, end - begin, index))
         files: dict[str, memoryview] = {}
@@ -190,7 +188,6 @@ class Reader:
         return Spans(self._file, starts, stops, members.gaps(self._schema[name], stops - starts, sizes))
 
     def close(self) -> None:
-        """Closes the file."""
         self._file.close()
 
 

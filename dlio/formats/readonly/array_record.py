@@ -88,11 +88,9 @@ class Reader:
         return self._path, self._records.locate(index)
 
     def read(self, index: int) -> Sample:
-        """Returns record `index`."""
         data = self._records(index)
         with corrupt_errors(self._path, record=index, offset=self._records.locate(index)):
             return example.decode(memoryview(data), self._schema)
 
     def close(self) -> None:
-        """Closes the file."""
         self._records.close()

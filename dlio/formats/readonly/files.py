@@ -89,6 +89,5 @@ class Reader:
         return Spans(self._joined, self._ends - self._files.sizes, self._ends, sizes * 0)
 
     def close(self) -> None:
-        """Closes the files; may be called twice."""
         if self._joined is not None:
             self._joined.close()

@@ -180,7 +180,6 @@ class Reader:
         return len(self._offsets) - 1
 
     def locate(self, index: int) -> tuple[Path, int | None]:
-        """Returns the shard's file and the record's offset in it, in bytes."""
         return self._file.path, int(self._offsets[:-1][index])
 
     def read(self, index: int) -> Sample:
@@ -219,5 +218,4 @@ class Reader:
         return values
 
     def close(self) -> None:
-        """Closes the file."""
         self._file.close()

@@ -86,7 +86,6 @@ class Reader:
         return self._file.path, int(self._extents[index, 0, 0])
 
     def index_text(self) -> bytes:
-        """Returns the index of the shard."""
         lines = self._extents.reshape(len(self), -1).tolist()
         return b"".join(" ".join(map(str, line)).encode() + b"\n" for line in lines)
 
@@ -134,7 +133,6 @@ class Reader:
         return others
 
     def close(self) -> None:
-        """Closes the file."""
         self._file.close()
 
 
