@@ -23,7 +23,7 @@ from dlio.dataset.shard_files import checked_files
 from dlio.errors import CorruptRecordError
 from dlio.formats import Format, Reader, SelfChecked
 from dlio.io import arrivals
-from dlio.io.arrivals import Filling
+from dlio.io.arrivals import Arrivals
 from dlio.io.files import closed_on_error
 from dlio.io.random_access import Numbers, OutRows, Take, take_fresh
 
@@ -38,7 +38,7 @@ class ShardReader:
     Safe for several threads at once; opened again in every process.
     """
 
-    def __init__(self, manifest: Manifest, shard: Shard, filling: Filling | None = None) -> None:
+    def __init__(self, manifest: Manifest, shard: Shard, filling: Arrivals | None = None) -> None:
         """Opens all of `shard` below `manifest.root`, which `filling` may still be filling.
 
         Raises:
@@ -63,7 +63,7 @@ class ShardReader:
                 raise CorruptRecordError(paths[0], problem)
         self._part = None if shard.part is None else shard.part.records()
 
-    def _opened(self, container: Format, records: Path, filling: Filling | None) -> Reader:
+    def _opened(self, container: Format, records: Path, filling: Arrivals | None) -> Reader:
         if filling is None:
             return container.Reader(records, self._schema)
         with arrivals.opening(filling):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -99,7 +99,7 @@ def in_place(manifest: Manifest, shard: Shard) -> InPlace | None:
 
 
 class InPlace:
-    """A `dlio.io.arrivals.Filling` of one shard: its files never arrive, and are read by ranges."""
+    """A `dlio.io.arrivals.Arrivals` of one shard: its files never arrive, and are read by ranges."""
 
     def __init__(self, manifest: Manifest, shard: Shard) -> None:
         self._files = RemoteFiles(manifest.url)
@@ -117,17 +117,6 @@ class InPlace:
         """Returns a file of the shard, None for any other."""
         file = self._sizes.get(path)
         return None if file is None else FileInPlace(self._files, file)
-
-    def expect(self, shards: Sequence[int]) -> None:
-        """Does nothing."""
-
-    def counts(self) -> Mapping[str, float]:
-        """Returns nothing."""
-        return {}
-
-    def progress(self) -> str:
-        """Returns nothing."""
-        return ""
 
 
 class FileInPlace:

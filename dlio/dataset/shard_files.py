@@ -1,4 +1,4 @@
-"""The files of shards: which are there, since the records can be separate files, such as images in their folder."""
+"""The files of shards: which exist, since the records can be separate files, such as images in their folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dlio.dataset.shard import TABLE_SUFFIX
 from dlio.errors import CorruptRecordError, StorageError
 from dlio.formats import ApartFormat
 from dlio.formats.layouts.file_list import FOLDER, SUFFIX, FileList
-from dlio.io.arrivals import Filling
+from dlio.io.arrivals import Arrivals
 from dlio.io.files import read_blocks
 
 _BASE = re.compile(r"base[0-9]+")  # a link to the set that the records are of
@@ -93,7 +93,7 @@ def paths_of(manifest: Manifest, shard: Shard) -> list[Path]:
     return [path for path, _ in contents_of(manifest, shard)]
 
 
-def checked_files(manifest: Manifest, shard: Shard, filling: Filling | None = None) -> list[Path]:
+def checked_files(manifest: Manifest, shard: Shard, filling: Arrivals | None = None) -> list[Path]:
     """Returns the files of `shard`, whose sizes are those in the manifest, except for those that are still arriving.
 
     Raises:
@@ -108,7 +108,7 @@ def checked_files(manifest: Manifest, shard: Shard, filling: Filling | None = No
     return [manifest.root / file.name for file in shard.files]
 
 
-def _arriving(manifest: Manifest, shard: Shard, filling: Filling) -> Collection[str]:
+def _arriving(manifest: Manifest, shard: Shard, filling: Arrivals) -> Collection[str]:
     """Returns the files that may be read while they arrive, once the others are here.
 
     Without checksums of its samples a shard is read when it is whole, and so is one of another package's format, which

@@ -1,6 +1,6 @@
 """Files that are read while they arrive: what readers ask of the process that fills a folder.
 
-`RandomAccessFile` turns to the filling that `opening` has named, if a file is not there. So a format's reader needs to
+`RandomAccessFile` turns to the folder that `opening` has named, if a file is not there. So a format's reader needs to
 know nothing of it, and a file that exists is opened and read as usual.
 """
 
@@ -47,8 +47,8 @@ class Arrival(Protocol):
         """Closes the file; may be called twice."""
 
 
-class Filling(Protocol):
-    """A folder that is being filled; safe for several threads and across fork, picklable."""
+class Arrivals(Protocol):
+    """The files of a folder that are read before they are whole; safe for several threads."""
 
     def prepare(self, names: Sequence[str]) -> Collection[str]:
         """Waits for the small ones of a shard's files; returns the names of those that are still arriving.
@@ -62,6 +62,10 @@ class Filling(Protocol):
 
     def arrival(self, path: Path) -> Arrival | None:
         """Returns a file that is arriving, None if it is not a file of the data set; raises as `prepare`."""
+
+
+class Filling(Arrivals, Protocol):
+    """A folder that is being filled; safe for several threads and across fork, picklable."""
 
     def expect(self, shards: Sequence[int]) -> None:
         """Sends the order in which this process will first use the shards, as far as it is known; does not raise."""
@@ -81,18 +85,18 @@ def arrived(fillings: Iterable[Filling]) -> Mapping[str, float]:
     return sums
 
 
-_filling: ContextVar[Filling | None] = ContextVar("filling", default=None)
+_opened: ContextVar[Arrivals | None] = ContextVar("opened", default=None)
 _is_from_source: ContextVar[bool] = ContextVar("from_source", default=False)
 
 
 @contextmanager
-def opening(filling: Filling | None) -> Iterator[None]:
+def opening(folder: Arrivals | None) -> Iterator[None]:
     """Lets this thread open files that are still arriving, within the body."""
-    token = _filling.set(filling)
+    token = _opened.set(folder)
     try:
         yield
     finally:
-        _filling.reset(token)
+        _opened.reset(token)
 
 
 @contextmanager
@@ -111,6 +115,6 @@ def is_from_source() -> bool:
 
 
 def find(path: Path) -> Arrival | None:
-    """Returns the file that arrives at `path`, None if none does; raises as `Filling.arrival`."""
-    filling = _filling.get()
-    return None if filling is None else filling.arrival(path)
+    """Returns the file that arrives at `path`, None if none does; raises as `Arrivals.arrival`."""
+    folder = _opened.get()
+    return None if folder is None else folder.arrival(path)
