@@ -49,19 +49,6 @@ class Collated:
 
 
 @dataclass(frozen=True, slots=True)
-class _Task:
-    step: Step
-    key: int
-
-
-def _tasks(steps: Iterable[Step], key: int, begun: deque[Step]) -> Iterator[_Task]:
-    """Yields the tasks of steps, and notes these."""
-    for step in steps:
-        begun.append(step)
-        yield _Task(step, key)
-
-
-@dataclass(frozen=True, slots=True)
 class _Done:
     made: Collated | None
     error: Exception | None
@@ -90,7 +77,7 @@ class ProcessBatches:
             options: of torch's DataLoader, about its workers.
         """
         self._items, self._collate, self._options = items, collate, dict(options)
-        self._persistent: _PersistentWorkers | None = None
+        self._persistent: tuple[_Tasks, _Workers, Iterator[_Done]] | None = None
 
     def __getstate__(self) -> dict[str, object]:
         return vars(self) | {"_persistent": None}
@@ -113,19 +100,18 @@ class ProcessBatches:
             Exception: what reading, the transform or `collate_fn` raised in a worker.
             TimedOutError: a batch took longer than `timeout` seconds.
         """
-        begun = deque[Step]()
-        made = self._started(_tasks(steps, key, begun), prefetch, timeout)
+        tasks, made = self._started(steps, key, prefetch, timeout)
         is_over = False
         try:
             for done in made:
-                begun.popleft()
+                tasks.begun.popleft()
                 yield self._taken(done)
                 del done  # and the memory of its batch
             is_over = True
         except RuntimeError as error:
             if not str(error).startswith(_TIMED_OUT):
                 raise
-            late = described(self.samples, begun[0].indices)
+            late = described(self.samples, tasks.begun[0].indices)
             advice = "check the storage and the transform, or give more time"
             raise TimedOutError(f"a batch took longer than {timeout:g} s, that of {late}: {advice}") from None
         finally:
@@ -136,29 +122,31 @@ class ProcessBatches:
     def end(self) -> None:
         """Ends the processes that persist; they start again when needed."""
         if self._persistent is not None:
-            _end(self._persistent.made)
+            _end(self._persistent[2])
         self._persistent = None
 
-    def _started(self, tasks: Iterator[_Task], prefetch: int, timeout: float | None) -> Iterator[_Done]:
-        """Returns the results of workers, started or, if they persist, still running."""
+    def _started(
+        self, steps: Iterable[Step], key: int, prefetch: int, timeout: float | None
+    ) -> tuple[_Tasks, Iterator[_Done]]:
+        """Returns the tasks and results of workers, started or, if they persist, still running."""
         if self._persistent is None:
-            sampler = _Tasks(tasks)
+            tasks = _Tasks()
             workers = _Workers(
                 _Maker(self._items, self._collate),  # type: ignore[arg-type]  # it has what a map-style data set needs
                 batch_size=None,
-                sampler=sampler,
+                sampler=tasks,
                 collate_fn=_as_made,
                 prefetch_factor=prefetch,
                 timeout=timeout or 0,
                 **self._options,
             )
         else:
-            sampler, workers = self._persistent.sampler, self._persistent.workers
-            sampler.coming = tasks
+            tasks, workers, _ = self._persistent
+        tasks.begin(steps, key)
         made = iter(workers)
         if self._options["persistent_workers"]:
-            self._persistent = _PersistentWorkers(sampler, workers, made)
-        return made
+            self._persistent = tasks, workers, made
+        return tasks, made
 
     def _taken(self, done: _Done) -> Collated:
         for name, seconds in done.seconds.items():
@@ -178,22 +166,20 @@ class _Workers(torch.utils.data.DataLoader[Any]):
 
 
 class _Tasks:
-    """The sampler of the workers: yields the tasks of an epoch."""
+    """The sampler of the workers: yields the step and key of each batch of an epoch.
 
-    def __init__(self, coming: Iterator[_Task]) -> None:
-        self.coming = coming
+    Attributes:
+        begun: the steps that were yielded, and whose batches were not taken.
+    """
 
-    def __iter__(self) -> Iterator[_Task]:
-        return self.coming
+    def begin(self, steps: Iterable[Step], key: int) -> None:
+        """Starts an epoch."""
+        self._steps, self._key, self.begun = steps, key, deque[Step]()
 
-
-@dataclass(frozen=True, slots=True)
-class _PersistentWorkers:
-    """Workers that persist from epoch to epoch, their sampler, and torch's iterator over them."""
-
-    sampler: _Tasks
-    workers: _Workers
-    made: Iterator[_Done]
+    def __iter__(self) -> Iterator[tuple[Step, int]]:
+        for step in self._steps:
+            self.begun.append(step)
+            yield step, self._key
 
 
 def _end(made: Iterator[_Done]) -> None:
@@ -209,13 +195,13 @@ class _Maker:
     items: ItemBatches
     collate: Callable[[list[Any]], Any]
 
-    def __getitem__(self, task: _Task) -> _Done:
-        clock = self.items.samples.clock
+    def __getitem__(self, task: tuple[Step, int]) -> _Done:
+        (step, key), clock = task, self.items.samples.clock
         clock.clear()
-        _seed(derive(task.key, int(task.step.indices[0]) if len(task.step.indices) else 0, _PYTHONS))
+        _seed(derive(key, int(step.indices[0]) if len(step.indices) else 0, _PYTHONS))
         made, error, note = None, None, ""
         try:
-            items, valid = self.items.work(task.step, task.key).finish()
+            items, valid = self.items.work(step, key).finish()
             with clock.stage("collate"):
                 made = Collated(self.collate(items), valid)
         except Exception as raised:
