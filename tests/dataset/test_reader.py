@@ -19,7 +19,7 @@ import pytest
 
 from dlio import formats
 from dlio.dataset.manifest import File, Manifest, Shard
-from dlio.dataset.pool import ShardPool
+from dlio.dataset.pool import Folder, ShardPool
 from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, StorageError
@@ -91,6 +91,17 @@ def test_no_more_shards_stay_open_than_allowed(packed: Manifest) -> None:
     pool.close()
     assert num_open(packed.root) == 0
     assert pool.read(5).key == "sub folder/5.jpg"  # the pool can be used again
+    pool.close()
+
+
+def test_several_data_sets_share_the_limit_of_open_shards(packed: Manifest) -> None:
+    pool = pickle.loads(pickle.dumps(ShardPool(packed, max_open=1, more=[Folder(packed)])))
+    pool.read(0)
+    open_for_one, count = num_open(packed.root), len(packed.shards)
+    for number in (0, count, 1, 2 * count - 1):
+        with pool.shard(number) as shard:
+            assert shard.read(0).fields["label"] == number % count * 6
+        assert num_open(packed.root) == open_for_one
     pool.close()
 
 
