@@ -63,9 +63,13 @@ def lay_out(held: list[bytes], keys: Sequence[Pieces], values: Sequence[Pieces],
     slots = pages[leaf] + PAGE.size + OFFSET_BYTES * (np.arange(len(sizes)) - firsts[leaf])
     nodes = pages[leaf] + uppers
 
-    heads = _leaf_heads(leaves, np.bincount(leaf), uppers[np.append(firsts[1:], len(sizes)) - 1])
-    node_heads = _node_heads(key_bytes, num_bytes, is_big)
-    overflows = _overflow_heads(value_pages[is_big], num_pages[is_big])
+    lower, upper = PAGE.size + OFFSET_BYTES * np.bincount(leaf), uppers[np.append(firsts[1:], len(sizes)) - 1]
+    heads = _heads(_PAGE, len(leaves), number=leaves, flags=layout.LEAF, lower=lower, upper=upper)
+    flags = np.where(is_big, layout.BIG_VALUE, 0)  # the value has its own pages
+    low, high = num_bytes & 0xFFFF, num_bytes >> 16
+    node_heads = _heads(_NODE, len(is_big), low=low, high=high, flags=flags, key_bytes=key_bytes)
+    numbers, counts = value_pages[is_big], num_pages[is_big]
+    overflows = _heads(_OVERFLOW, len(numbers), number=numbers, flags=layout.OVERFLOW, num_pages=counts)
 
     fresh = nodes[len(held) :]
     inside = fresh + NODE.size + key_bytes
@@ -90,26 +94,11 @@ def lay_out(held: list[bytes], keys: Sequence[Pieces], values: Sequence[Pieces],
     return Pages(data[:whole], list(full), int(num_pages.sum()), left)
 
 
-def _leaf_heads(numbers: Numbers, counts: Numbers, uppers: Numbers) -> Array:
-    """Returns the heads of leaf pages, given the number of nodes in each, and where the first of them begins."""
-    heads = np.zeros(len(numbers), _PAGE)
-    heads["number"], heads["flags"] = numbers, layout.LEAF
-    heads["lower"], heads["upper"] = PAGE.size + OFFSET_BYTES * counts, uppers
-    return heads
-
-
-def _node_heads(key_bytes: Numbers, num_bytes: Numbers, is_big: npt.NDArray[np.bool_]) -> Array:
-    """Returns the heads of nodes; those that are big have their values in their own pages."""
-    heads = np.zeros(len(is_big), _NODE)
-    heads["low"], heads["high"] = num_bytes & 0xFFFF, num_bytes >> 16
-    heads["flags"], heads["key_bytes"] = np.where(is_big, layout.BIG_VALUE, 0), key_bytes
-    return heads
-
-
-def _overflow_heads(numbers: Numbers, counts: Numbers) -> Array:
-    """Returns the heads of runs of pages, each of one value, given how many pages each has."""
-    heads = np.zeros(len(numbers), _OVERFLOW)
-    heads["number"], heads["flags"], heads["num_pages"] = numbers, layout.OVERFLOW, counts
+def _heads(dtype: np.dtype[np.void], count: int, **fields: npt.ArrayLike) -> Array:
+    """Returns `count` heads of a kind with these fields; the others are 0."""
+    heads = np.zeros(count, dtype)
+    for name, values in fields.items():
+        heads[name] = values
     return heads
 
 
