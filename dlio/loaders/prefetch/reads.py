@@ -87,6 +87,7 @@ class Reads(Generic[R_co]):
     """The reads of one part of a batch; made once.
 
     Attributes:
+        cut: returns the rows of each piece, in the order in which `read` would read them all.
         num_bytes: their size, roughly.
         pace: of the storage.
         read_ahead: the threads that may make them ahead of use.
@@ -105,12 +106,11 @@ class Reads(Generic[R_co]):
         Args:
             read: reads some rows, or all if None; called by any thread.
             join: combines all values that were read.
-            cut: returns the rows of each piece, in the order in which `read` would read them all.
-            num_bytes, pace: see the class.
+            cut, num_bytes, pace: see the class.
         """
         self._read: Callable[[Rows | None], list[Any]] = read  # of values for `join`, whatever their type
         self._join: Callable[[list[Any]], R_co] = join
-        self._cut = cut
+        self.cut = cut
         self._left: Rows | None = None  # all
         self.num_bytes = num_bytes
         self.pace = pace
@@ -126,26 +126,22 @@ class Reads(Generic[R_co]):
         taken = [] if self.read_ahead is None else self.read_ahead.taken(self)
         values += [value for piece in taken for value in piece.made()] if taken else self._whole()
         join = self._join
-        del self._read, self._join, self._cut  # and the memory that was read into
+        del self._read, self._join, self.cut  # and the memory that was read into
         return join(values)
 
     def _alone(self) -> list[object]:
         """Reads a row before all others: for a quick disk, the threads would start in vain, and hinder one another."""
-        first, *rest = self._cut()
+        first, *rest = self.cut()
         left = [rows for rows in (first[1:], *rest) if len(rows)]
-        self._cut, self._left = lambda: left, np.concatenate([first[:0], *left])
+        self.cut, self._left = lambda: left, np.concatenate([first[:0], *left])
         return self.piece(first[:1])
 
     def _whole(self) -> list[object]:
         if self._left is not None and not len(self._left):
             return []
         values, waited = _timed(self._read, self._left)
-        self.pace.note(waited if waited < _SLOW_SECONDS else waited / max(1, len(self._cut())))
+        self.pace.note(waited if waited < _SLOW_SECONDS else waited / max(1, len(self.cut())))
         return values
-
-    def cut(self) -> list[Rows]:
-        """Returns the rows of each piece."""
-        return self._cut()
 
     def piece(self, rows: Rows) -> list[object]:
         """Reads the rows of a piece; called by any thread."""
