@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio import native
-from dlio.dataset.bulk.row_checksums import retract
+from dlio.dataset.checksum import retract
 from dlio.dataset.sample_group import Pieces
 
 

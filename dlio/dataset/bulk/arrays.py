@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from dlio import native
 from dlio.dataset.bulk.ranges import ALIGNMENT, Values
-from dlio.dataset.bulk.row_checksums import Crcs, Rows
+from dlio.dataset.checksum import Crcs, Rows
 from dlio.dataset.sample_group import Pieces
 from dlio.dataset.sample_table import SampleTable
 from dlio.dataset.schema import Array, Field

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from dlio.dataset.bulk.row_checksums import Crcs
+from dlio.dataset.checksum import Crcs
 from dlio.io.random_access import Numbers, RandomAccessFile, Take, read_ranges
 
 #: Of arrays in bytes, for the instructions that work on several numbers.

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from dlio import native
 from dlio.dataset.bulk.arrays import UNKNOWN, BulkArrays, read_arrays, rows_of, shaped, within
 from dlio.dataset.bulk.ranges import ValueRanges, Values, read_values
-from dlio.dataset.bulk.row_checksums import Crcs, retract
+from dlio.dataset.checksum import Crcs, retract
 from dlio.dataset.sample_group import Pieces
 from dlio.dataset.sample_table import SampleTable, small_bytes
 from dlio.dataset.schema import Array, Field, Schema
