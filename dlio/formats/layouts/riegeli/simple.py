@@ -17,7 +17,8 @@ from dlio.formats.layouts.riegeli.blocks import Chunk, most_bytes, read_chunk
 from dlio.formats.payloads import wire
 from dlio.io.random_access import Numbers, RandomAccessFile
 
-Decompress = Callable[[memoryview, int], bytes | memoryview]  # compressed bytes, and how many they are
+#: Decompresses bytes, given how many they are; and what it raises for damage.
+Decompress = tuple[Callable[[memoryview, int], bytes | memoryview], type[Exception]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,11 @@ def _unpack(method: str, packed: memoryview, max_bytes: int) -> bytes | memoryvi
     size, begin = _read_varint(packed, 0)
     if size > max_bytes:
         raise ValueError(f"a chunk's compressed part claims {size} bytes, expected {max_bytes} at most")
-    content = _DECOMPRESS[method]()(packed[begin:], size) if size else b""
+    decompress, damage = _DECOMPRESS[method]()
+    try:
+        content = decompress(packed[begin:], size) if size else b""
+    except damage as error:
+        raise ValueError(f"a chunk's compressed part is damaged: {error}") from None
     if len(content) != size:
         raise ValueError(f"a chunk's compressed part has {len(content)} bytes, expected {size}")
     return content
@@ -117,16 +122,13 @@ def _zstd() -> Decompress:
     kept = threading.local()  # an engine is of one thread; a new one takes longer than 100 KB do
 
     def decompress(data: memoryview, size: int) -> bytes:
-        try:
-            if zstandard.frame_content_size(data) > size:
-                raise ValueError("a chunk's compressed part is of more bytes than it claims")
-            if not hasattr(kept, "engine"):
-                kept.engine = zstandard.ZstdDecompressor()
-            return bytes(kept.engine.decompress(data, max_output_size=size))
-        except zstandard.ZstdError as error:
-            raise ValueError(f"a chunk's compressed part is damaged: {error}") from None
+        if zstandard.frame_content_size(data) > size:
+            raise ValueError("a chunk's compressed part is of more bytes than it claims")
+        if not hasattr(kept, "engine"):
+            kept.engine = zstandard.ZstdDecompressor()
+        return bytes(kept.engine.decompress(data, max_output_size=size))
 
-    return decompress
+    return decompress, zstandard.ZstdError
 
 
 @cache
@@ -139,12 +141,9 @@ def _cramjam(method: str) -> Decompress:
 
     def decompress(data: memoryview, size: int) -> memoryview:
         out = bytearray(size)
-        try:
-            return memoryview(out)[: decompress_into(data, out)]
-        except cramjam.DecompressionError as error:
-            raise ValueError(f"a chunk's compressed part is damaged: {error}") from None
+        return memoryview(out)[: decompress_into(data, out)]
 
-    return decompress
+    return decompress, cramjam.DecompressionError
 
 
 _DECOMPRESS: dict[str, Callable[[], Decompress]] = {

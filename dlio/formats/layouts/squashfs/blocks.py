@@ -27,6 +27,8 @@ from dlio.io.random_access import Numbers, RandomAccessFile
 _CACHED_BYTES = 8 << 20  # of fragment blocks: neighbours share them
 _XZ_BYTES = 64 << 20  # of memory to decompress; dictionaries are no larger than a block
 _FRAGMENT_BYTES = 16
+#: Returns the content of a block, None if it is not whole; and what it raises for damage.
+_Engine = tuple[Callable[[bytes, int], bytes | None], type[Exception]]
 
 
 class Image:
@@ -139,83 +141,64 @@ def _read_block(file: RandomAccessFile, decompress: Decompress, max_bytes: int, 
 
 def _decompressor(compressor: int, path: Path) -> Decompress:
     """Returns the function that decompresses a block; raises CorruptRecordError for one that dlio does not know."""
-    if compressor not in _DECOMPRESS:
+    if compressor not in _ENGINES:
         name = {2: "lzma", 3: "lzo"}.get(compressor, f"number {compressor}")
         problem = f"it is compressed by {name}, which dlio does not read: create it again with mksquashfs -comp zstd"
         raise CorruptRecordError(path, problem)
-    return _DECOMPRESS[compressor]()
+    engine, damage = _ENGINES[compressor]()
 
-
-def _gzip() -> Decompress:
-    return _inflate if native.decodes_png else _zlib()  # libdeflate is in the module for PNGs
-
-
-def _inflate(data: bytes, max_bytes: int) -> bytes:
-    """Decompresses a zlib stream by libdeflate, in half of zlib's time."""
-    content = native.inflate(data, max_bytes)
-    return _whole(content or b"", content is not None)
-
-
-def _zlib() -> Decompress:
     def decompress(data: bytes, max_bytes: int) -> bytes:
-        engine = zlib.decompressobj()
         try:
-            content = engine.decompress(data, max_bytes)
-            return _whole(content, engine.eof or (not engine.decompress(engine.unconsumed_tail, 1) and engine.eof))
-        except zlib.error as error:
+            content = engine(data, max_bytes)
+        except damage as error:
             raise ValueError(f"a block is damaged: {error}") from None
+        if content is None:
+            raise ValueError("a block is damaged, cut off, or larger than a block can be")
+        return content
 
     return decompress
 
 
-def _xz() -> Decompress:
-    def decompress(data: bytes, max_bytes: int) -> bytes:
+def _gzip() -> _Engine:
+    return (native.inflate if native.decodes_png else _inflated), zlib.error  # libdeflate takes half of zlib's time
+
+
+def _inflated(data: bytes, max_bytes: int) -> bytes | None:
+    engine = zlib.decompressobj()
+    content = engine.decompress(data, max_bytes)
+    return content if engine.eof or (not engine.decompress(engine.unconsumed_tail, 1) and engine.eof) else None
+
+
+def _xz() -> _Engine:
+    def decompress(data: bytes, max_bytes: int) -> bytes | None:
         engine = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_BYTES)
-        try:
-            return _whole(engine.decompress(data, max_bytes), engine.eof)
-        except lzma.LZMAError as error:
-            raise ValueError(f"a block is damaged: {error}") from None
+        content = engine.decompress(data, max_bytes)
+        return content if engine.eof else None
 
-    return decompress
+    return decompress, lzma.LZMAError
 
 
-def _whole(content: bytes, is_all: bool) -> bytes:
-    if not is_all:
-        raise ValueError("a block is damaged, cut off, or larger than a block can be")
-    return content
-
-
-def _lz4() -> Decompress:
+def _lz4() -> _Engine:
     try:
         import lz4.block
     except ImportError:
         raise missing_package("lz4", "squashfs", "an image compressed by lz4") from None
-
-    def decompress(data: bytes, max_bytes: int) -> bytes:
-        try:
-            return bytes(lz4.block.decompress(data, uncompressed_size=max_bytes))
-        except lz4.block.LZ4BlockError as error:
-            raise ValueError(f"a block is damaged: {error}") from None
-
-    return decompress
+    return lambda data, max_bytes: lz4.block.decompress(data, uncompressed_size=max_bytes), lz4.block.LZ4BlockError
 
 
-def _zstd() -> Decompress:
+def _zstd() -> _Engine:
     try:
         import zstandard
     except ImportError:
         raise missing_package("zstandard", "squashfs", "an image compressed by zstd") from None
 
     def decompress(data: bytes, max_bytes: int) -> bytes:
-        try:
-            size = zstandard.frame_content_size(data)
-            if size > max_bytes:
-                raise ValueError(f"a block claims {size} bytes, expected {max_bytes} at most")
-            return zstandard.ZstdDecompressor().decompress(data, max_output_size=max_bytes)
-        except zstandard.ZstdError as error:
-            raise ValueError(f"a block is damaged: {error}") from None
+        size = zstandard.frame_content_size(data)
+        if size > max_bytes:
+            raise ValueError(f"a block claims {size} bytes, expected {max_bytes} at most")
+        return zstandard.ZstdDecompressor().decompress(data, max_output_size=max_bytes)
 
-    return decompress
+    return decompress, zstandard.ZstdError
 
 
-_DECOMPRESS: dict[int, Callable[[], Decompress]] = {1: _gzip, 4: _xz, 5: _lz4, 6: _zstd}
+_ENGINES: dict[int, Callable[[], _Engine]] = {1: _gzip, 4: _xz, 5: _lz4, 6: _zstd}
