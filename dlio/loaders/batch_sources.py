@@ -59,15 +59,7 @@ class ProcessSource(Protocol[B_co]):
 def prefetched_batches(
     source: BatchSource[T], steps: Iterable[Step], key: int, *, num_workers: int, prefetch: int, timeout: float | None
 ) -> Generator[T, None, None]:
-    """Yields the batches of steps, in order, made ahead of use by threads, or by the source's processes.
-
-    Args:
-        source: makes them.
-        steps: of one rank.
-        key: seeds the random choices of the transform.
-        num_workers: how many threads or processes.
-        prefetch, timeout: as for `dlio.loaders.prefetch.work.prefetched`, which says what is raised.
-    """
+    """Yields the batches of steps, in order, as `prefetched`: made by threads, or by processes of the source's own."""
     if num_workers and isinstance(source, ProcessSource):
         return source.prefetched(steps, key, prefetch, timeout)
     return prefetched((source.work(step, key) for step in steps), num_workers, prefetch, timeout)

@@ -32,17 +32,10 @@ from dlio.images.composed import mix_batches, mix_of, moves_of
 from dlio.loaders.dataset import Batch, PackedSamples
 from dlio.loaders.prefetch.reads import Reads
 from dlio.loaders.sampling.order import Indices
-from dlio.random_keys import derive, derive_each
+from dlio.random_keys import derive_each
 from dlio.targets import IMAGE, LABEL, Targets, move_targets
 
 Damages = dict[int, CorruptRecordError]
-
-_TRANSFORM = 1  # separates these keys from those of other random choices, such as the order
-
-
-def transform_key(seed: int, epoch: int) -> int:
-    """Returns the seed of a transform's random choices in an epoch."""
-    return derive(seed, epoch, _TRANSFORM)
 
 
 def is_pair(schema: Schema) -> bool:

@@ -24,7 +24,6 @@ from dlio.errors import UsageError
 from dlio.io.arrivals import arrived
 from dlio.io.threads import close_at_exit
 from dlio.loaders.batch_sources import ArrayBatches, BatchSource, prefetched_batches, source_of
-from dlio.loaders.batches import transform_key
 from dlio.loaders.dataset import Batch
 from dlio.loaders.mixture import Data
 from dlio.loaders.options import Keywords, check_number, options_of, takes_options
@@ -35,10 +34,12 @@ from dlio.loaders.sampling.rank_share import End, RankSteps, Share, Step, rank_s
 from dlio.loaders.sampling.state import Position, Progress, Run, State, position_after
 from dlio.loaders.staging_line import shown
 from dlio.loaders.stats import figures, verdict
+from dlio.random_keys import derive
 
 __all__ = ["ArrayBatches", "Loader"]
 
 log = logging.getLogger(__name__)
+_TRANSFORM = 1  # separates keys of transforms from those of other random choices, such as the order
 
 B = TypeVar("B")  # a batch
 C = TypeVar("C")  # what is made of it
@@ -203,11 +204,12 @@ class Loader(Generic[B]):
         Raises:
             CorruptRecordError, StorageError: raised at the batch with the record.
         """
-        key = transform_key(self.seed, epoch)
+        key, workers = derive(self.seed, epoch, _TRANSFORM), self.num_workers
         if isinstance(steps, RankSteps):
             self.source.samples.opened.expect(steps)
-        ahead = {"num_workers": self.num_workers, "prefetch": self.prefetch, "timeout": self.timeout}
-        made = prefetched_batches(self.source, steps, key, **ahead)  # type: ignore[arg-type]
+        made = prefetched_batches(
+            self.source, steps, key, num_workers=workers, prefetch=self.prefetch, timeout=self.timeout
+        )
         return self._watched(self._timed(made, convert), epoch)
 
     def _timed(self, made: Generator[B, None, None], convert: Callable[[B], C]) -> Generator[C, None, None]:
