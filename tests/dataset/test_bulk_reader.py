@@ -87,8 +87,9 @@ def test_the_places_of_all_values_are_known(packed: Manifest) -> None:
     shard = ShardReader(packed, packed.shards[0])
     values = shard._values()
     assert values is not None and values.name == large_field(packed.schema)
-    read, doubtful = values.read(np.arange(COUNT))
     name = values.name
+    columns, doubtful = values.columns(np.arange(COUNT), take_fresh, {})
+    read = columns[name]
     expected = [sample.fields[name] for sample in samples_of(packed.schema)]
     cut = [row for row, value in enumerate(expected) if b"\x0a\x23\xd7\xce" in value]
     assert set(doubtful) <= set(cut if packed.format == "recordio" else [])
@@ -110,8 +111,8 @@ def test_arrays_are_read_at_their_offsets(name: str, kind: str, tmp_path: Path) 
         bulk_reader = shard._values()
         assert (bulk_reader is None) == (name in ("recordio", "tfrecord", "lmdb") and pixels.dtype == "int32")
         if bulk_reader is not None:
-            read, doubtful = bulk_reader.read(np.arange(20))
-            assert doubtful == [] and np.array_equal(read, values)
+            read, doubtful = bulk_reader.columns(np.arange(20), take_fresh, {})
+            assert doubtful == [] and np.array_equal(read["pixels"], values)
         columns = shard.read_columns(np.array([3, 4, 19]))
         assert np.array_equal(columns["pixels"], values[[3, 4, 19]]) and list(columns["label"]) == [3, 4, 19]
         rows = OutRows(np.zeros((5, *pixels.fixed_shape), pixels.dtype), np.array([4, 0, 2]))
@@ -180,8 +181,8 @@ def test_planes_of_datums_come_as_they_were_packed(
     with closing(ShardReader(manifest, manifest.shards[0])) as shard:
         bulk_reader = shard._values()
         assert bulk_reader is not None
-        read, doubtful = bulk_reader.read(np.arange(20))
-        assert doubtful == [] and np.array_equal(read, values)
+        read, doubtful = bulk_reader.columns(np.arange(20), take_fresh, {})
+        assert doubtful == [] and np.array_equal(read["image"], values)
         rows = OutRows(np.zeros((5, 32, 40, channels), np.uint8), np.array([4, 0, 2]))
         shard.read_columns(np.array([3, 4, 19]), out={"image": rows})
         assert np.array_equal(rows.array[[4, 0, 2]], values[[3, 4, 19]]) and not rows.array[[1, 3]].any()
@@ -237,7 +238,7 @@ def test_records_of_other_tools_are_read_one_by_one(tmp_path: Path) -> None:
     shard = ShardReader(manifest, manifest.shards[0])
     values = shard._values()
     assert values is not None
-    assert values.read(np.arange(5))[1] == [0, 1, 2, 3, 4]
+    assert values.columns(np.arange(5), take_fresh, {})[1] == [0, 1, 2, 3, 4]
     with pytest.raises(CorruptRecordError, match="checksum"):  # it fell back to the record, which is damaged
         shard.read_columns(np.arange(5))
     shard.close()
@@ -254,8 +255,8 @@ def test_no_size_that_a_table_claims_is_believed(tmp_path: Path, sizes: int) -> 
         shard._table._arrays["num_bytes"] = np.full(4, sizes)
         values = open_values(shard._reader, shard._table, schema)
         assert values is not None
-        read, doubtful = values.read(np.arange(4))
-        assert doubtful == [0, 1, 2, 3] and sum(map(len, read)) == 0
+        read, doubtful = values.columns(np.arange(4), take_fresh, {})
+        assert doubtful == [0, 1, 2, 3] and sum(map(len, read["image"])) == 0
         assert shard.read_columns(np.arange(4))["image"] == [bytes(900)] * 4
         shard.close()
 
@@ -287,7 +288,7 @@ def test_no_span_that_leaves_the_file_is_read(tmp_path: Path, starts: int, stops
             "image", Field("bytes"), spans, np.full(3, 1 << 61 if stops > 1000 else 200), crcs, crcs + 1
         )
         values.prefetch_hint(np.arange(3))
-        assert values.read(np.arange(3)) == ([b""] * 3, [0, 1, 2])
+        assert values.columns(np.arange(3), take_fresh, {}) == ({"image": [b""] * 3}, [0, 1, 2])
         file.close()
 
 

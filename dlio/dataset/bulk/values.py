@@ -22,7 +22,7 @@ from dlio.dataset.sample_group import Pieces
 from dlio.dataset.sample_table import SampleTable, small_bytes
 from dlio.dataset.schema import Array, Field, Schema
 from dlio.formats import Reader, SpanReader, Spans
-from dlio.io.random_access import Numbers, OutRows, Take, take_fresh
+from dlio.io.random_access import Numbers, OutRows, Take
 
 _SEARCHED_BYTES = 512  # enough for the part of an Example before its image, with a key of up to 300 bytes
 _SOUGHT_BYTES = 1 << 20  # a value from here on is searched before it is read, and so read where it stays
@@ -134,41 +134,32 @@ class BulkValues:
         else:
             self._offsets = within(spans, sizes, np.arange(len(sizes)), spans.starts + spans.gaps)
 
-    def read(
-        self, records: Numbers, take: Take = take_fresh, out: OutRows | None = None
-    ) -> tuple[list[memoryview] | list[Array] | Array | OutRows, list[int]]:
-        """Returns the values of `records`, and the rows of those that are wrong here and need `Reader.read`.
+    def columns(
+        self, records: Numbers, take: Take, out: Mapping[str, OutRows], large: Values | None = None
+    ) -> tuple[dict[str, Any], list[int]]:
+        """Returns what `BulkArrays.columns` does; `large` is what was read of `ranges`.
 
         Arrays of one shape come as one array of shape (n, *shape), or to `out`, where that is as fast.
-
-        Args:
-            records: increasing; int64 of shape (n,).
-            take: allocates the memory to read into.
-            out: where arrays go.
-
-        Raises:
-            StorageError: the file cannot be read.
         """
+        read = self._read(records, take, out.get(self.name)) if large is None else self._made(records, *large)
+        return {self.name: read[0]}, read[1]
+
+    def _read(
+        self, records: Numbers, take: Take, out: OutRows | None
+    ) -> tuple[list[memoryview] | list[Array] | Array | OutRows, list[int]]:
         if self._kind.is_fixed:
             if (offsets := self._known(records)) is not None:
                 crcs = self._crcs_before(records)
                 rows, missing = read_arrays(self._kind, self._spans, offsets, crcs, take, out)
                 return rows, ((crcs != self._after[records]) | missing).nonzero()[0].tolist()
         elif (ranges := self.ranges(records)) is not None:
-            return self.made(records, *next(read_values([ranges], take)))
+            return self._made(records, *next(read_values([ranges], take)))
         return self._searched(records, take)
 
-    def columns(
-        self, records: Numbers, take: Take, out: Mapping[str, OutRows], large: Values | None
-    ) -> tuple[dict[str, Any], list[int]]:
-        """Returns `read` as a column of its name; `large` is what was read of `ranges`."""
-        read = self.read(records, take, out.get(self.name)) if large is None else self.made(records, *large)
-        return {self.name: read[0]}, read[1]
-
-    def made(
+    def _made(
         self, records: Numbers, values: list[memoryview], wrong: list[int]
     ) -> tuple[list[memoryview] | list[Array], list[int]]:
-        """Returns what `read` returns, given values of several shapes, and the rows of wrong ones."""
+        """Returns values of several shapes as arrays, if they are, and the rows of wrong ones."""
         if self._shapes is None:
             return values, wrong
         shapes = map(tuple, self._shapes[records].tolist())
@@ -205,7 +196,7 @@ class BulkValues:
         return np.zeros(len(records), np.uint32) if self._before is None else self._before[records]
 
     def _searched(self, records: Numbers, take: Take) -> tuple[list[memoryview] | list[Array] | Array, list[int]]:
-        """Returns `read` of values as they come: some are searched, in records that are read as a whole."""
+        """Returns values as they come: some are searched, in records that are read as a whole."""
         whole = self._unsearched(records)
         starts = np.where(whole, self._spans.starts[records], self._offsets[records])
         sizes = np.where(whole, self._spans.stops[records] - starts, self._sizes[records])
@@ -216,7 +207,7 @@ class BulkValues:
         values = [self._search_in(data, record) if is_whole else data for data, record, is_whole in rows]
         crcs = np.fromiter(map(native.crc32c, values, self._crcs_before(records).tolist()), np.uint32, len(values))
         wrong = np.flatnonzero((crcs != self._after[records]) | (self._offsets[records] < 0)).tolist()
-        return (self._as_array(values), wrong) if self._kind.is_fixed else self.made(records, values, wrong)
+        return (self._as_array(values), wrong) if self._kind.is_fixed else self._made(records, values, wrong)
 
     def _as_array(self, values: list[memoryview]) -> Array:
         """Returns values as an array; rows of values that were not found are zero."""
