@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,12 +22,13 @@ from dlio.dataset.sample_table import SampleTable
 from dlio.dataset.schema import Array, Fields, Sample
 from dlio.dataset.shard_files import checked_files
 from dlio.errors import CorruptRecordError
-from dlio.formats import Format, Reader, SelfChecked
+from dlio.formats import Reader, SelfChecked
 from dlio.io import arrivals
 from dlio.io.arrivals import Arrivals
 from dlio.io.files import closed_on_error
 from dlio.io.random_access import Numbers, OutRows, Take, take_fresh
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
@@ -56,23 +58,24 @@ class ShardReader:
         with closed_on_error(self):
             container = formats.load(manifest.format)
             records = paths[0] if manifest.url else _records(paths[0], shard.name + container.SUFFIX)
-            self._reader = self._opened(container, records, filling)
+            with arrivals.opening(filling):
+                self._reader: Reader = self._sure(partial(container.Reader, records, self._schema))
             self._checks_itself = isinstance(self._reader, SelfChecked) and self._reader.checks_itself
             if len(self._reader) != shard.num_records:
                 problem = f"it holds {len(self._reader)} records, the manifest says {shard.num_records}: restore it"
                 raise CorruptRecordError(paths[0], problem)
         self._part = None if shard.part is None else shard.part.records()
 
-    def _opened(self, container: Format, records: Path, filling: Arrivals | None) -> Reader:
-        if filling is None:
-            return container.Reader(records, self._schema)
-        with arrivals.opening(filling):
-            try:
-                return container.Reader(records, self._schema)
-            except CorruptRecordError as error:
-                self._doubt(error)
-            with arrivals.from_source():
-                return container.Reader(records, self._schema)
+    def _sure(self, read: Callable[[], T]) -> T:
+        """Returns what is read; if it is damaged and was still arriving, it is read once more from its source."""
+        try:
+            return read()
+        except CorruptRecordError as error:
+            if not self._may_change:
+                raise
+            _log.warning("read again from the source: %s", error)
+        with arrivals.from_source():
+            return read()
 
     def __len__(self) -> int:
         return self.shard.num_samples
@@ -96,18 +99,7 @@ class ShardReader:
 
     def _read(self, index: int) -> Sample:
         """Returns the record of this number in the files; raises as `read`."""
-        try:
-            return self._checked(index)
-        except CorruptRecordError as error:
-            self._doubt(error)
-        with arrivals.from_source():
-            return self._checked(index)
-
-    def _doubt(self, error: CorruptRecordError) -> None:
-        """Raises the error, unless the shard was still arriving: then its source may be read once more."""
-        if not self._may_change:
-            raise error
-        _log.warning("read again from the source: %s", error)
+        return self._sure(partial(self._checked, index))
 
     def _checked(self, index: int) -> Sample:
         """Returns a record, compared with its checksum; raises as `read`."""
