@@ -18,13 +18,13 @@ from pathlib import Path
 
 from dlio.dataset.sample_group import Pieces, SampleGroup
 from dlio.dataset.schema import Sample, Schema
-from dlio.errors import SchemaError, StorageError, corrupt_errors
+from dlio.errors import SchemaError, corrupt_errors
 from dlio.formats import OpenFile, Spans, open_plain
 from dlio.formats.layouts.lmdb import MAX_KEY_BYTES
 from dlio.formats.layouts.lmdb_pages import read_entries
 from dlio.formats.layouts.lmdb_tree import TreeWriter
 from dlio.formats.payloads import datum, example
-from dlio.io.files import closed_on_error
+from dlio.io.files import closed_on_error, storage_errors
 from dlio.io.random_access import Numbers, RandomAccessFile
 
 SUFFIX = ".lmdb"
@@ -72,10 +72,8 @@ class RecordWriter:
                 f"sample {sample.key!r}, fields {', '.join(sample.fields)}: {num_bytes} bytes are beyond the "
                 f"{MAX_RECORD_BYTES} of a protobuf message; hdf5 can hold them"
             )
-        try:
+        with storage_errors("write", self._path):
             self._tree.put(record_key(self._num_records, sample.key), parts, num_bytes)
-        except OSError as error:
-            raise self._refused(error) from error
         self._num_records += 1
 
     def write_group(self, group: SampleGroup) -> bool:
@@ -86,10 +84,8 @@ class RecordWriter:
         if end > _MAX_RECORDS or group.keys.sizes.max() > MAX_KEY_BYTES - _NUMBER_BYTES:
             return False
         numbers = Pieces.of([b"%08d_" % number for number in range(first, end)])
-        try:
+        with storage_errors("write", self._path):
             self._tree.put_group((numbers, group.keys), datum.encode_group(group))
-        except OSError as error:
-            raise self._refused(error) from error
         self._num_records = end
         return True
 
@@ -97,14 +93,8 @@ class RecordWriter:
         if self._tree is None:
             return
         tree, self._tree = self._tree, None
-        try:
-            with closing(tree):
-                tree.finish()
-        except OSError as error:
-            raise self._refused(error) from error
-
-    def _refused(self, error: OSError) -> StorageError:
-        return StorageError(error.errno, f"cannot write {self._path}: {error.strerror}: is there space left?")
+        with storage_errors("write", self._path), closing(tree):
+            tree.finish()
 
 
 def record_key(number: int, key: str) -> bytes:
