@@ -23,6 +23,8 @@ its text are as `dlio.urls.shown` makes them.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from dlio.urls import without_credentials
@@ -157,6 +159,21 @@ class corrupt_errors:  # noqa: N801  used as `contextlib.suppress`; for each rec
         if isinstance(error, self._kinds) and not isinstance(error, CorruptRecordError):
             problem = self._problem.format(error)
             raise CorruptRecordError(self._path, problem, record=self._record, offset=self._offset) from error
+
+
+@contextmanager
+def library_errors(library: str, path: Path, record: int | None = None) -> Iterator[None]:
+    """Turns what a library raises for a damaged file into CorruptRecordError, the system's errors into StorageError."""
+    try:
+        yield
+    except DlioError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise StorageError(error.errno, f"cannot read {path}: {error.strerror}") from error
+        said = str(error).partition("\n")[0]
+        problem = f"{library} cannot read it ({said}): restore the file"
+        raise CorruptRecordError(path, problem, record=record) from error
 
 
 class UnsupportedJpegError(DataError):

@@ -12,18 +12,20 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dlio.errors import CorruptRecordError, DlioError, StorageError, missing_package
+from dlio.errors import CorruptRecordError, StorageError, library_errors, missing_package
 from dlio.io.random_access import Numbers, RandomAccessFile
 
 if TYPE_CHECKING:
     import h5py
 
+reading = partial(library_errors, "HDF5")
 _ERRNO = re.compile(r"errno = ([0-9]+)")
 Dtype = np.dtype[np.generic]
 _DEFLATE_RATIO = 1032  # the most that zlib can shrink anything
@@ -67,17 +69,6 @@ def writing(path: Path) -> Iterator[None]:
         number = _ERRNO.search(str(error))  # h5py has it in the message only
         reason = os.strerror(int(number[1])) if number else error
         raise StorageError(number and int(number[1]), f"cannot write {path}: {reason}") from error
-
-
-@contextmanager
-def reading(path: Path, record: int | None = None) -> Iterator[None]:
-    """Turns any exception that h5py raises for a damaged file into CorruptRecordError."""
-    try:
-        yield
-    except DlioError:
-        raise
-    except Exception as error:
-        raise CorruptRecordError(path, f"HDF5 cannot read it ({error}): restore the file", record=record) from error
 
 
 class RowWriter:

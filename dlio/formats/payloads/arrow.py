@@ -16,21 +16,21 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dlio.dataset.schema import NUMBER_TYPES, Array, Field, Schema, Value
-from dlio.errors import CorruptRecordError, DlioError, SchemaError, StorageError, missing_package
+from dlio.errors import SchemaError, library_errors, missing_package
 from dlio.formats.layouts.aliases import field_names
 
 if TYPE_CHECKING:
     import pyarrow
 
 
+reading = partial(library_errors, "Arrow")
 _FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
 
@@ -48,26 +48,6 @@ def load_pyarrow() -> Any:
     except ImportError as error:
         raise missing_package("pyarrow", "parquet", "Parquet") from error
     return pyarrow
-
-
-@contextmanager
-def reading(path: Path, record: int | None = None) -> Iterator[None]:
-    """Turns any exception that pyarrow raises for a damaged file into CorruptRecordError."""
-    try:
-        yield
-    except DlioError:
-        raise
-    except OSError as error:
-        if error.errno is not None:
-            raise StorageError(error.errno, f"cannot read {path}: {error.strerror}") from error
-        raise _unreadable(path, error, record) from error
-    except Exception as error:
-        raise _unreadable(path, error, record) from error
-
-
-def _unreadable(path: Path, error: Exception, record: int | None) -> CorruptRecordError:
-    said = str(error).partition("\n")[0]
-    return CorruptRecordError(path, f"Arrow cannot read it ({said}): restore the file", record=record)
 
 
 @dataclass(frozen=True, slots=True)
