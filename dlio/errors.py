@@ -213,6 +213,15 @@ def missing_package(package: str, extra: str, purpose: str) -> MissingPackageErr
     return MissingPackageError(f"{purpose} needs the package {package!r}: pip install {requirements(extra) or package}")
 
 
+@contextmanager
+def needs_package(name: str, extra: str, purpose: str) -> Iterator[None]:
+    """Raises MissingPackageError, as `missing_package`, if what the body imports is not installed."""
+    try:
+        yield
+    except ImportError as error:
+        raise missing_package(name, extra, purpose) from error
+
+
 def requirements(extra: str) -> str:
     """Returns what the extra asks for, as words for pip: these can be installed whether or not an index has dlio."""
     own = [line.partition(";") for line in all_requirements()]

@@ -24,7 +24,7 @@ TOLD = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("packaging/*"
 PIP_LINE = re.compile(r"pip install ([^`\n]*)")
 # What dlio is in a line for pip: a checkout, a file that `make wheels` leaves, or its name in an index.
 OWN = re.compile(r"(?:\.|\$\(echo [\w/*.]+\)|[\w-]*dlio[\w-]*(?:\*\.whl|\*\.tar\.gz)?)(?:\[([\w,]+)\])?")
-CALLED = re.compile(r"missing_package\(\"([\w-]+)\", \"(\w+)\"|(?<!def )\brequirements\(\"(\w+)\"\)")
+CALLED = re.compile(r"(?:missing|needs)_package\(\"([\w-]+)\", \"(\w+)\"|(?<!def )\brequirements\(\"(\w+)\"\)")
 
 
 def test_the_distribution_has_the_name_that_messages_tell():

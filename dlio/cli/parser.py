@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from dlio.cli.options import local_path, path_or_url
 from dlio.cli.output import BOLD, painted
-from dlio.errors import UsageError, missing_package
+from dlio.errors import UsageError, needs_package
 from dlio.urls import without_credentials
 
 #: The verbs of a command line.
@@ -156,10 +156,8 @@ class PrintCompletion(argparse.Action):
     """Prints the script that completes verbs, options, values and paths in a shell."""
 
     def __call__(self, top: argparse.ArgumentParser, args: object, shell: Any, option: object = None) -> None:
-        try:
+        with needs_package("shtab", "completion", "shell completion"):
             import shtab
-        except ImportError as error:
-            raise missing_package("shtab", "completion", "shell completion") from error
         functions = []
         for program, action in _all_actions(top):
             if values := getattr(action, "values", ()):

@@ -13,7 +13,7 @@ import dlio
 from dlio.cli.options import count, dataset_argument, local_path
 from dlio.cli.output import complain, print_report, say, unmistakable
 from dlio.cli.parser import Verbs, add_verb
-from dlio.errors import EXIT_DONE, EXIT_SKIPPED, DataError, missing_package
+from dlio.errors import EXIT_DONE, EXIT_SKIPPED, DataError, needs_package
 from dlio.io.sizes import format_size
 from dlio.look.show import Shown, write
 
@@ -68,11 +68,9 @@ def _has_terminal() -> bool:
 
 def _drawing() -> Callable[[object], None]:
     """Returns a function that draws an image as well as this terminal can."""
-    try:
+    with needs_package("textual-image", "terminal", "dlio show in a terminal (or give --out)"):
         from rich.console import Console
         from textual_image.renderable import Image
-    except ImportError as error:
-        raise missing_package("textual-image", "terminal", "dlio show in a terminal (or give --out)") from error
     logging.getLogger("textual_image").setLevel(logging.ERROR)  # it logs a traceback if a terminal does not answer
     console = Console()
 

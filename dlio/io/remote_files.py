@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote, unquote
 
-from dlio.errors import MissingPackageError, StorageError, UsageError, missing_package, requirements
+from dlio.errors import MissingPackageError, StorageError, UsageError, needs_package, requirements
 from dlio.io import answers
 from dlio.io.answers import listings
 from dlio.urls import is_unclear, parted, shown, without_credentials
@@ -161,10 +161,8 @@ def _open(url: str, given: str, is_alone: bool) -> tuple[AbstractFileSystem, str
     Raises:
         UsageError, MissingPackageError, StorageError: as `RemoteFiles`.
     """
-    try:
+    with needs_package("fsspec", "remote", "a data set at a URL"):
         from fsspec.core import url_to_fs
-    except ImportError as error:
-        raise missing_package("fsspec", "remote", "a data set at a URL") from error
     _check(given)
     try:
         file_system, root = url_to_fs(url, skip_instance_cache=is_alone)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dlio.errors import CorruptRecordError, StorageError, library_errors, missing_package
+from dlio.errors import CorruptRecordError, StorageError, library_errors, needs_package
 from dlio.io.random_access import Numbers, RandomAccessFile
 
 if TYPE_CHECKING:
@@ -40,10 +40,8 @@ def load_h5py() -> Any:
         MissingPackageError: it is not installed.
     """
     os.environ.setdefault("HDF5_USE_FILE_LOCKING", "FALSE")
-    try:
+    with needs_package("h5py", "hdf5", "HDF5"):
         import h5py
-    except ImportError as error:
-        raise missing_package("h5py", "hdf5", "HDF5") from error
     return h5py
 
 

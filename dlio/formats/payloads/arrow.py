@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dlio.dataset.schema import NUMBER_TYPES, Array, Field, Schema, Value
-from dlio.errors import SchemaError, library_errors, missing_package
+from dlio.errors import SchemaError, library_errors, needs_package
 from dlio.formats.layouts.aliases import field_names
 
 if TYPE_CHECKING:
@@ -40,13 +40,11 @@ def load_pyarrow() -> Any:
     Raises:
         MissingPackageError: it is not installed.
     """
-    try:
+    with needs_package("pyarrow", "parquet", "Parquet"):
         import pyarrow
         import pyarrow.compute
         import pyarrow.ipc
         import pyarrow.parquet
-    except ImportError as error:
-        raise missing_package("pyarrow", "parquet", "Parquet") from error
     return pyarrow
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from dlio.errors import missing_package
+from dlio.errors import needs_package
 
 # Field name, number, type ("TYPE_" omitted) or message name, and whether it is repeated.
 # tensorflow `core/example/{example,feature}.proto`; the map's entries are spelled out as messages.
@@ -79,10 +79,8 @@ def message(name: str) -> type[Any]:
     Raises:
         MissingPackageError: protobuf is not installed.
     """
-    try:
+    with needs_package("protobuf", "tfrecord", "reading Example or Datum records"):
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-    except ImportError as error:
-        raise missing_package("protobuf", "tfrecord", "reading Example or Datum records") from error
     file = descriptor_pb2.FileDescriptorProto(name=f"dlio/{name}.proto", package="dlio", syntax="proto2")
     for message_name, fields in _MESSAGES[name].items():
         definition = file.message_type.add(name=message_name)

@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 
-from dlio.errors import CorruptRecordError, corrupt_errors, missing_package
+from dlio.errors import CorruptRecordError, corrupt_errors, needs_package
 from dlio.formats.layouts.riegeli.blocks import Chunk, most_bytes, read_chunk
 from dlio.formats.payloads import wire
 from dlio.io.random_access import Numbers, RandomAccessFile
@@ -115,10 +115,8 @@ def _unpack(method: str, packed: memoryview, max_bytes: int) -> bytes | memoryvi
 
 @cache
 def _zstd() -> Decompress:
-    try:
+    with needs_package("zstandard", "arrayrecord", "an ArrayRecord file compressed by zstd"):
         import zstandard
-    except ImportError:
-        raise missing_package("zstandard", "arrayrecord", "an ArrayRecord file compressed by zstd") from None
     kept = threading.local()  # an engine is of one thread; a new one takes longer than 100 KB do
 
     def decompress(data: memoryview, size: int) -> bytes:
@@ -133,10 +131,8 @@ def _zstd() -> Decompress:
 
 @cache
 def _cramjam(method: str) -> Decompress:
-    try:
+    with needs_package("cramjam", "arrayrecord", f"an ArrayRecord file compressed by {method}"):
         import cramjam
-    except ImportError:
-        raise missing_package("cramjam", "arrayrecord", f"an ArrayRecord file compressed by {method}") from None
     decompress_into = cramjam.brotli.decompress_into if method == "brotli" else cramjam.snappy.decompress_raw_into
 
     def decompress(data: memoryview, size: int) -> memoryview:

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from dlio import native
-from dlio.errors import CorruptRecordError, corrupt_errors, missing_package
+from dlio.errors import CorruptRecordError, corrupt_errors, needs_package
 from dlio.formats.layouts.squashfs import STORED
 from dlio.formats.layouts.squashfs.metadata import NO_TABLE, SUPERBLOCK_BYTES, Decompress, Superblock, Table
 from dlio.formats.layouts.squashfs.tree import Files, read_files
@@ -179,18 +179,14 @@ def _xz() -> _Engine:
 
 
 def _lz4() -> _Engine:
-    try:
+    with needs_package("lz4", "squashfs", "an image compressed by lz4"):
         import lz4.block
-    except ImportError:
-        raise missing_package("lz4", "squashfs", "an image compressed by lz4") from None
     return lambda data, max_bytes: lz4.block.decompress(data, uncompressed_size=max_bytes), lz4.block.LZ4BlockError
 
 
 def _zstd() -> _Engine:
-    try:
+    with needs_package("zstandard", "squashfs", "an image compressed by zstd"):
         import zstandard
-    except ImportError:
-        raise missing_package("zstandard", "squashfs", "an image compressed by zstd") from None
 
     def decompress(data: bytes, max_bytes: int) -> bytes:
         size = zstandard.frame_content_size(data)
