@@ -61,11 +61,7 @@ class PackedSamples:
 
         Args:
             data: the folder or URL that holds `manifest.jsonl`, a manifest, a `Mixture` of these, or opened data sets.
-            transform: one of `dlio.images`, or a list, applied to the field `image`; without one images stay encoded.
-            fields: the names of the fields that samples have; by default all.
-            cache: the node-local folder to stage to while the data set is read; True chooses one, as `dlio.stage` does.
-            upright: rotate images, their boxes and masks by their EXIF orientation, unlike torchvision's ImageFolder.
-            max_skipped: how many damaged samples are replaced by others of their batch before one is an error.
+            transform, fields, cache, upright, max_skipped: see `dlio.loaders.options.Options`.
 
         Raises:
             ManifestError: the folder holds no data set.
