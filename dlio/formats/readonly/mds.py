@@ -44,18 +44,11 @@ TEXT: Plain = (Field("str"), bytes.decode)
 _PLAIN: dict[str, Plain] = dict.fromkeys(("bytes", "jpeg", "png"), BYTES) | dict.fromkeys(("str", "json"), TEXT)
 _PLAIN |= {"str_int": (Field("int64"), int), "str_float": (Field("float64"), float)}
 _SHAPE = re.compile(r"[0-9]{1,18}(?:,[0-9]{1,18})*")
-_TYPE_CODES = {
-    8: "uint8",
-    9: "int8",
-    16: "uint16",
-    17: "int16",
-    18: "float16",
-    32: "uint32",
-    33: "int32",
-    34: "float32",
-    64: "uint64",
-    65: "int64",
-    66: "float64",
+_TYPE_CODES = {  # the number of bits, plus 0, 1 or 2
+    bits + kind: f"{name}{bits}"
+    for kind, name in enumerate(("uint", "int", "float"))
+    for bits in (8, 16, 32, 64)
+    if f"{name}{bits}" in NUMBER_TYPES
 }
 refuses = not_written("MDS")
 
