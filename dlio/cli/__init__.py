@@ -39,10 +39,8 @@ VERBS = {
     "mount": ("mount",),
     "stage": ("stage", "clean"),
     "plan": ("plan",),
-    "report": ("report",),
-    "show": ("show",),
-    "bench": ("bench",),
-    "doctor": ("doctor",),
+    "look": ("report", "show"),
+    "machine": ("bench", "doctor"),
 }
 
 

@@ -93,7 +93,7 @@ def test_a_terminal_gets_half_blocks(packed, monkeypatch):
 
 
 def test_a_missing_package_is_one_line(packed, run, monkeypatch):
-    from dlio.cli import show as verb
+    from dlio.cli import look as verb
 
     real = builtins.__import__
 

@@ -1,24 +1,26 @@
-"""The verb that measures how fast this machine reads, decodes and loads a data set: bench."""
+"""The verbs about this machine: bench, doctor."""
 
 from __future__ import annotations
 
 import argparse
 import re
+import sys
 from dataclasses import asdict
 
 import dlio
-from dlio import images
-from dlio.cli.options import chosen, dataset_argument, local_path
-from dlio.cli.output import print_report, say
+from dlio.cli.options import chosen, dataset_argument, local_path, path_or_url
+from dlio.cli.output import GREEN, RED, YELLOW, painted, print_report, say
 from dlio.cli.parser import Verbs, add_verb
-from dlio.errors import EXIT_DONE, UsageError
+from dlio.errors import EXIT_DONE, MissingError, UsageError
 from dlio.io.sizes import format_size
+from dlio.look.checks.finding import Finding, State
 
 _TRANSFORMS = ("RandomResizedCrop", "CenterCrop", "Resize")
+_COLOURS = {State.GOOD: GREEN, State.CHANGE: YELLOW, State.BROKEN: RED}
 
 
 def add_verbs(verbs: Verbs) -> None:
-    """Adds this verb to the command line."""
+    """Adds these verbs to the command line."""
     verb = add_verb(verbs, bench, "bench packed", "bench packed /local --transform CenterCrop:256")
     dataset_argument(verb)
     verb.add_argument(
@@ -37,6 +39,9 @@ def add_verbs(verbs: Verbs) -> None:
     )
     ready = "also measure dlio pack --decode-ready: the time to decode a crop of each form, and the sizes"
     verb.add_argument("--decode-ready", action="store_true", help=ready)
+    verb = add_verb(verbs, doctor, "doctor", "doctor packed /local --json")
+    verb.add_argument("dataset", metavar="DATASET", nargs="?", type=path_or_url, help="a packed data set to check, too")
+    verb.add_argument("dest", metavar="DEST", nargs="?", type=local_path, help="the folder to stage to")
 
 
 def bench(args: argparse.Namespace) -> int:
@@ -65,8 +70,29 @@ def _transform(text: str) -> object:
     match = re.fullmatch(rf"({'|'.join(_TRANSFORMS)}):([0-9]{{1,5}})", text)
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r}: expected {', '.join(_TRANSFORMS)} with a size, as in Resize:224")
+    from dlio import images  # here: doctor needs as little as can be
+
     options = {"flip": True} if match[1] == "RandomResizedCrop" else {}
     try:
         return getattr(images, match[1])(int(match[2]), **options)
     except UsageError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def doctor(args: argparse.Namespace) -> int:
+    """Checks this machine for dlio: each line says `good`, or what to change.
+
+    Checks the compiled core, packages, launcher, cores, memory, local storage, MPI, and leftovers of dead jobs, within
+    15 s. The exit code is 0 unless something cannot work.
+    """
+
+    def show(finding: Finding) -> None:
+        advice = f" -> {finding.advice}" if finding.advice else ""
+        mark = painted(f"{finding.state.name.lower():7}", _COLOURS[finding.state], sys.stdout)
+        say(args, f"{finding.check + ':':15} {finding.found}{advice}", mark)
+
+    found = dlio.doctor(args.dataset, args.dest, report=show)
+    if args.json:
+        print_report(args, {"findings": [asdict(finding) for finding in found]})
+    broken = any(finding.state is State.BROKEN for finding in found)
+    return MissingError.exit_code if broken else EXIT_DONE

@@ -1,4 +1,4 @@
-"""The verb that shows the images of a data set: show."""
+"""The verbs that show what a data set holds: report, show."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import dlio
 from dlio.cli.options import count, dataset_argument, local_path
 from dlio.cli.output import complain, print_report, say, unmistakable
 from dlio.cli.parser import Verbs, add_verb
+from dlio.cli.progress import Progress
+from dlio.dataset.remote import load
 from dlio.errors import EXIT_DONE, EXIT_SKIPPED, DataError, needs_package
 from dlio.io.sizes import format_size
 from dlio.look.show import Shown, write
@@ -21,7 +24,18 @@ _COLUMNS = 48
 
 
 def add_verbs(verbs: Verbs) -> None:
-    """Adds this verb to the command line."""
+    """Adds these verbs to the command line."""
+    verb = add_verb(verbs, report, "report packed", "report packed -o photos.html --samples 5000")
+    dataset_argument(verb)
+    verb.add_argument(
+        "-o",
+        "--out",
+        type=local_path,
+        default=Path("report.html"),
+        metavar="FILE",
+        help="the file to write (report.html)",
+    )
+    verb.add_argument("--samples", type=count, default=20_000, metavar="N", help="read at most N samples (20,000)")
     verb = add_verb(verbs, show, "show packed", "show packed --class cat --count 20 --out cats")
     dataset_argument(verb)
     verb.add_argument(
@@ -89,3 +103,19 @@ def _drawn(shown: Shown, draw: Callable[[object], None]) -> bool:
         complain(str(error))
         return False
     return True
+
+
+def report(args: argparse.Namespace) -> int:
+    """Writes a report about the packed data set DATASET: one HTML file below 1 MB that opens offline.
+
+    The report shows samples of each class, counts of classes, sizes, encodings, mean and standard deviation, shards,
+    equal images, skipped and damaged samples, and how well a window shuffle mixes.
+    """
+    manifest = load(args.dataset)
+    with Progress("report", unit="samples", quiet=args.quiet) as progress:
+        progress.start(min(manifest.num_samples, args.samples))
+        path = dlio.report(manifest, args.out, samples=args.samples, progress=progress.advance)
+    if args.json:
+        return print_report(args, {"path": str(path), "bytes": path.stat().st_size})
+    say(args, str(path))
+    return EXIT_DONE
