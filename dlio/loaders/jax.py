@@ -41,7 +41,7 @@ from dlio.loaders.delegated import forwarded
 from dlio.loaders.loader import Loader
 from dlio.loaders.mixture import Data
 from dlio.loaders.options import Keywords, check_number, takes_options
-from dlio.loaders.prefetch.look_ahead import look_ahead
+from dlio.loaders.prefetch.work import look_ahead
 from dlio.loaders.sampling.rank import place_of
 from dlio.targets import IMAGE
 

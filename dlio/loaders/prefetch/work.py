@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
@@ -176,3 +177,21 @@ class _Begun(Generic[T]):
         if self.hint is not None:
             self.hint.cancel()  # too late to help, and hints must not stay late
         return self.work.item
+
+
+def look_ahead(made: Generator[T, None, None], count: int) -> Generator[T, None, None]:
+    """Yields the items of `made`, up to `count` items later: copies that it starts run while earlier ones are in use.
+
+    The first item waits for no other; each time one more is made ahead.
+    """
+    waiting = deque[T]()
+    wanted = 0
+    with closing(made):
+        for item in made:
+            waiting.append(item)
+            del item  # its user may drop it
+            if len(waiting) > wanted:
+                yield waiting.popleft()
+                wanted = min(wanted + 1, count)
+        while waiting:
+            yield waiting.popleft()

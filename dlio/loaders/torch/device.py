@@ -12,7 +12,7 @@ import torch
 from torch.utils.data._utils.pin_memory import pin_memory as pinned
 
 from dlio.errors import UsageError
-from dlio.loaders.prefetch.look_ahead import look_ahead
+from dlio.loaders.prefetch.work import look_ahead
 
 _AHEAD = 2  # batches on the device in addition to the one in use
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dlio.loaders.prefetch.look_ahead import look_ahead
+from dlio.loaders.prefetch.work import look_ahead
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3])
