@@ -20,12 +20,26 @@ from dlio.stage.copies.node_cache import is_being_filled, remove_unused
 from dlio.stage.engine import writing
 from dlio.stage.engine.store import Store
 from dlio.stage.transfer.source import MountedFolder
+from dlio.stage.upkeep import repair as repair_module
 from dlio.stage.upkeep.repair import manifest_of, origin_of, repair, staged_copy
 from tests.helpers.damage import DAMAGES, assert_whole
 from tests.helpers.forked import Forked, wait_for
 from tests.helpers.staging import MiB, damaged_files, flip, folder_of, write_dataset
 
 pytestmark = pytest.mark.usefixtures("job_7")
+
+
+def test_a_source_that_hangs_is_named_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, over = write_dataset(tmp_path / "source", [5000, 700]), threading.Event()
+    staged, file = dlio.stage(source, tmp_path / "local"), source.shards[0].files[0]
+    flip(staged.root / file.name)
+    monkeypatch.setattr(MountedFolder, "read_range", lambda *_: over.wait(60))
+    for name in ("GIVE_UP_SECONDS", "BEAT_SECONDS"):
+        monkeypatch.setattr(repair_module, name, 0.1)
+    done = repair(folder_of(staged), source, [file.name], MountedFolder(source))
+    over.set()
+    assert "has not been read for" in done.not_repaired[file.name] and str(source.root) in done.not_repaired[file.name]
+    assert damaged_files(staged.root, source) == [file.name]
 
 
 def test_a_copys_folder_replaced_by_a_link_is_not_followed(tmp_path: Path) -> None:
