@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio.dataset.manifest import File, Manifest, Shard
 from dlio.dataset.schema import Schema
+from dlio.stage.planning import owners
 from dlio.stage.planning.owners import BLOCK_BYTES, assign_first, in_turn, order_alone, owner_now
 from dlio.stage.planning.plan import Plan, interleaved, kept_shards, partitioned
 
@@ -122,6 +124,34 @@ def test_a_part_keeps_its_shards_and_the_small_files_of_all(sizes: list[int], nu
         assert all(plan.owner(number) == node for number in plan.numbers_of(plan.manifest.shards_here))
 
 
+ROOMS = st.lists(st.integers(0, 20_000), min_size=2, max_size=8)
+
+
+@given(SIZES, ROOMS, st.integers(0, 1))
+def test_nodes_of_different_rooms_agree_on_owners_that_keep_what_they_own(
+    sizes: list[int], rooms: list[int], has_large: int
+) -> None:
+    """If all together hold the set, as far as shards do not leave gaps."""
+    sizes = sizes + [sum(sizes) // 2 + 1] * has_large
+    manifest = manifest_of(sizes)
+    with mock.patch.object(owners, "BLOCK_BYTES", 100):
+        alone = [Plan(manifest, node, len(rooms), room) for node, room in enumerate(rooms)]
+        plans = [replace(plan, rooms=tuple(rooms)) for plan in alone]
+        assert all(before.kept <= plan.kept for before, plan in zip(alone, plans, strict=True))
+        for before in (plan for plan in alone if plan.is_waiting):
+            own = [shard for shard in before.kept_shards if before.owner_of[shard] == before.node]
+            assert own == before.kept_shards
+            assert {plans[0].owner_of[shard] for shard in own} <= {before.node}
+        held = frozenset[int]().union(*(plan.kept for plan in plans))
+        if sum(rooms) >= manifest.num_bytes + len(rooms) * max(shard.num_bytes for shard in manifest.shards):
+            assert len(held) == len(plans[0].listed)
+        for number in held:
+            size = plans[0].listed[number].num_bytes
+            for begin in range(0, size, 100):
+                [owner] = {plan.owner(number, begin=begin) for plan in plans}
+                assert number in plans[owner].kept
+
+
 LARGE = st.lists(st.integers(0, 30 * BLOCK_BYTES), min_size=1, max_size=4)
 
 
@@ -169,7 +199,9 @@ def test_a_shard_is_divided_only_if_it_is_large_for_the_nodes_and_all_keep_it() 
     assert Plan(few, 0, 4).divides and not Plan(few, 0, 1).divides and not Plan(many, 0, 4).divides
     assert Plan(many, 0, 40).divides
     assert not Plan(manifest_of([BLOCK_BYTES - 3] * 3), 0, 4).divides
-    assert not Plan(few, 0, 4, room=few.num_bytes - 1).divides
+    short, full, unknown = few.num_bytes - 1, few.num_bytes, None
+    assert Plan(few, 0, 4, short).divides and Plan(few, 0, 4, short, (short, unknown, full, short)).divides
+    assert not Plan(few, 0, 4, short, (short, unknown, short, short)).divides
     assert not Plan(replace(partitioned(few, 4), node=1), 1, 4).divides
 
 

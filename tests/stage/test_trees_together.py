@@ -103,7 +103,7 @@ def test_what_an_earlier_run_received_is_compared_with_the_source(tmp_path: Path
         assert received and set(received) <= {file.name for group in owned for file in group}
         _changed(copy, name := _plain(received))
         where = tmp_path / "local" / f"node{number}"
-        with pytest.raises(DigestError, match=r"has the digest xxh3-128:.*, and the source, has"):
+        with pytest.raises(DigestError, match=r"has the digest xxh3-128:.*, and the source has"):
             dlio.stage(tree, where, strategy="replicate", topology=node(0, 1))
         assert not (copy.root / NAME).exists() and not (copy.root / name).exists()
         dlio.stage(tree, where, strategy="replicate", topology=node(0, 1))

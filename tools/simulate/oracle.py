@@ -212,9 +212,11 @@ class Oracle:
 
         Args:
             is_shared: whether nodes pass files to each other, or each reads the source for itself.
-            keepers: the only node that keeps each file, by the file's name; None if all keep them.
+            keepers: the node that keeps each file for the others, by the name of each that one keeps; None if all do.
         """
         for (name, block), reads in sorted(self._source.reads.items()):
+            if keepers is not None and name not in keepers:
+                continue
             for number, read in enumerate(reads):
                 before = [each for each in reads[:number] if is_shared or each.node == read.node]
                 if before and not self.causes.excuses(read, before, keepers[name] if keepers else None):

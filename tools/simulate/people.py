@@ -113,6 +113,7 @@ class Loading:
         epochs: how many it reads.
         again_at: ns of the schedule, after which it reads of all files once more; 0 if it does not.
         doubt: the part of what it reads that it takes for wrong, from 0 to 1, as if a bit had turned on the way to it.
+        room: the bytes that its node may keep; None for all.
     """
 
     strategy: str
@@ -121,13 +122,14 @@ class Loading:
     epochs: int = 1
     again_at: int = 0
     doubt: float = 0.0
+    room: int | None = None
 
     def __call__(self, actor: Actor) -> None:
         """Reads, and compares."""
         cluster = actor.cluster
         chance = Chance(cluster.scheduler.seed, f"{actor} {actor.lives}")
         source = cluster.data.manifest.root
-        folder = ensure_agent(source, cluster.dest(actor.node), strategy=self.strategy)
+        folder = ensure_agent(source, cluster.dest(actor.node), strategy=self.strategy, cache_bytes=self.room)
         filling = find_filling(folder, source)
         rank, num_ranks = rank_from_env()
         for epoch in range(self.epochs):

@@ -27,7 +27,7 @@ from tools.simulate.people import Introduction, Loading, Staging, give_back
 from tools.simulate.scheduler import MS, LivelockError, S, Scheduler
 
 _SLOWING = {"latency", "bandwidth", "late", "think", "twice"}  # what takes time without a fault
-VERSION = 8  #: of what seeds mean
+VERSION = 9  #: of what seeds mean
 _OF_PEOPLE = ("late", "leave", "think", "twice", "doubt")
 _STEP = 1 * S
 _LAST_FAULT = 60 * S  # then all is healed
@@ -37,6 +37,7 @@ _THREADS = (2, 3, 4, flows.THREADS)
 _PATIENCE = 150 * S  # after that every process must end: nodes that are silent, or never start, are waited for a minute
 _MOST_EPOCHS = 3
 _LISTED = (0, 0, 300_000)  # bytes; the latter exceed what a connection holds
+_HAVE_LESS, _PERCENTS = 0.25, (0, 15, 40, 70, 100)  # of the data set, which a node has room for
 _AGAIN = 100 * S  # all nodes have found each other again by then, so all is read from where it would be without a fault
 
 #: Referenced until this process ends: greenlets that are freed run their `finally` blocks, in the next schedule.
@@ -202,7 +203,7 @@ def _actors(cluster: Cluster, kind: Kind, faults: Sequence[Fault]) -> list[Actor
     """Returns the processes of the job."""
     given = {fault.kind: fault.amount for fault in faults if fault.kind in _OF_PEOPLE}
     introduction = Introduction(cluster.scheduler) if kind.is_introduced else None
-    lists = Lists(cluster.oracle, Chance(cluster.scheduler.seed, "lists").pick(_LISTED))
+    lists, rooms = Lists(cluster.oracle, Chance(cluster.scheduler.seed, "lists").pick(_LISTED)), _rooms(cluster, kind)
     found, chance = [], Chance(cluster.scheduler.seed, "people")
     epochs, late = chance.between(1, _MOST_EPOCHS), given.get("late", 1)
     again_at = _AGAIN if kind.strategy == "partition" and faults and chance.happens(0.5) else 0
@@ -216,11 +217,22 @@ def _actors(cluster: Cluster, kind: Kind, faults: Sequence[Fault]) -> list[Actor
             else:
                 share = chance.fraction() if "leave" in given else 1.0
                 think, doubt = partial(_think, chance, longest), given.get("doubt", 0) / 1000
-                work = Loading(kind.strategy, share, think, epochs, again_at, doubt)
+                work = Loading(kind.strategy, share, think, epochs, again_at, doubt, rooms[node])
             came = chance.below(late + 1) // _step(late) * _step(late) * MS
             steps = 2 if "twice" in given and not introduction else 1
             found += [Actor(cluster, node, local, kind.verb, work, came, step) for step in range(steps)]
     return found
+
+
+def _rooms(cluster: Cluster, kind: Kind) -> list[int]:
+    """Returns the bytes that each node may keep: in some schedules less than all, and not the same."""
+    chance, whole = Chance(cluster.scheduler.seed, "rooms"), sum(cluster.size.files)
+    have_less = kind.verb == "load" and kind.strategy != "partition" and chance.happens(_HAVE_LESS)
+    return [whole * (chance.pick(_PERCENTS) if have_less else 100) // 100 for _ in range(cluster.size.nodes)]
+
+
+def _have_less(cluster: Cluster, kind: Kind) -> bool:
+    return min(_rooms(cluster, kind)) < sum(cluster.size.files)
 
 
 def _step(late: int) -> int:
@@ -246,7 +258,7 @@ def _carried_out(cluster: Cluster, kind: Kind, injector: Injector, actors: Seque
         if all(actor.is_over for actor in actors):
             if not cluster.living():
                 break
-            if kind.strategy == "partition":  # its agents serve until the job has given the copies back
+            if kind.strategy == "partition" or _have_less(cluster, kind):  # its agents serve until the job gives back
                 given_back = given_back or scheduler.now
                 oracle.check_given_back(given_back)
                 for node in {process.node: None for process in cluster.living()}:
@@ -277,14 +289,18 @@ def _check(cluster: Cluster, kind: Kind, actors: Sequence[Actor], faults: Sequen
     if kind.strategy == "partition":
         oracle.check_reads(keepers=dict(zip(cluster.data.contents, placed, strict=True)))
         return
-    is_shared = kind != Kind("stage", "replicate")
+    is_shared, rooms = kind != Kind("stage", "replicate"), tuple(_rooms(cluster, kind))
+    plans = [Plan(cluster.data.manifest, node, len(rooms), room, rooms) for node, room in enumerate(rooms)]
+    if _have_less(cluster, kind):  # what nobody keeps is read whenever somebody reads it
+        held = {plans[0].listed[each].name: plans[0].owner(each) for plan in plans for each in plan.kept}
+        oracle.check_reads(keepers=held)
+        return
     oracle.check_reads(is_shared=is_shared)
     if is_shared:
-        cluster.watching.check_shares([_owned(cluster, node) for node in range(cluster.size.nodes)])
+        cluster.watching.check_shares([_owned(cluster, plan) for plan in plans])
 
 
-def _owned(cluster: Cluster, node: int) -> int:
+def _owned(cluster: Cluster, plan: Plan) -> int:
     """Returns the bytes that a node reads from the source if no node is lost."""
-    plan = Plan(cluster.data.manifest, node, cluster.size.nodes)
     spans = (plan.share(number, [(0, size)], is_own=True) for number, size in enumerate(cluster.size.files) if size)
     return sum(end - begin for some in spans for begin, end in some)

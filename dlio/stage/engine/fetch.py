@@ -23,6 +23,7 @@ from dlio.stage.transfer.source import StagingSource
 
 _DISTRUST_SECONDS = 60.0  # a node that sent bytes which proved wrong
 _TRIES = 3
+_SOON_SECONDS = 0.05
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ class Fetching:
         meeting: the other nodes; None if files come from the source only.
         receives: called with the name of a file without a digest that gets bytes from another node.
         opened: opens a file that this node keeps, to compare a damaged one with the source.
+        settle: makes a plan with the rooms of all nodes, once they are known.
 
     Attributes:
         source_bytes: read from the source.
@@ -49,9 +51,10 @@ class Fetching:
         meeting: Meeting | None = None,
         receives: Callable[[str], None] = lambda name: None,
         opened: Callable[[int], AbstractContextManager[int]] | None = None,
+        settle: Callable[[], None] = lambda: None,
     ) -> None:
         self._source, self._plan, self._meeting, self._receives = source, plan, meeting, receives
-        self._opened = opened
+        self._opened, self._settle = opened, settle
         self._lock = world.lock()
         self._streams: dict[int, world.Semaphore] = defaultdict(lambda: world.semaphore(STREAMS))
         self._from_source = set[int]()  # files of which wrong bytes came
@@ -74,8 +77,29 @@ class Fetching:
                 beat()
             return meeting is not None and meeting.has_lost(node)
 
-        meeting = self._meeting
-        return meeting is None or self._plan.owner(number, Nodes(has_lost), begin) == self._plan.node
+        def is_own() -> bool:
+            now = self._plan
+            return number in now.kept and now.owner(number, Nodes(has_lost), begin) == now.node
+
+        meeting, plan = self._meeting, self._plan
+        return meeting is None or is_own() or (self.has_another(plan, beat) and is_own())  # who asks knows the rooms
+
+    def follow(self, plan: Plan) -> None:
+        """Carries out another plan from now on."""
+        self._plan = plan
+
+    def has_another(self, plan: Plan, beat: Callable[[], None] | None = None) -> bool:
+        """Returns whether there is another plan by now, since the rooms of all nodes are known.
+
+        With a `beat`, which is called while it waits, it waits for them as long as nodes are expected to start.
+        """
+        while not plan.is_settled:
+            self._settle()
+            if self._plan is not plan or not (beat and self._meeting and self._meeting.is_gathering):
+                break
+            beat()
+            world.sleep(_SOON_SECONDS)
+        return self._plan is not plan
 
     @property
     def exchanges(self) -> bool:
@@ -174,8 +198,10 @@ class Fetching:
     def _from_peers(self, meeting: Meeting, number: int, begin: int, target: memoryview, is_urgent: bool) -> bool:
         """Fills `target` from another node; returns False if the source must be read."""
         for _ in range(_TRIES):
-            owner = self._plan.owner(number, meeting, begin)
-            if owner == self._plan.node:
+            owner = (plan := self._plan).owner(number, meeting, begin)
+            if owner == plan.node:
+                if number not in plan.kept and self._may_move(plan, number):
+                    continue
                 return self._held_elsewhere(meeting, number, begin, target)
             peer = meeting.peer(owner)
             if peer is None:
@@ -183,11 +209,19 @@ class Fetching:
                     raise LaterError(f"node {owner}, which reads {self._plan.listed[number].name}, has not started yet")
                 continue
             op = Op.SERVE if is_urgent else Op.AHEAD
-            if (found := self._ask(meeting, peer, op, number, begin, target)) is not None:
+            found = self._ask(meeting, peer, op, number, begin, target)
+            if found or (found is False and not self._may_move(plan, number)):
                 return found
             if not is_urgent and meeting.expects(owner):
                 raise LaterError(f"node {owner} has come, and does not answer yet")
         return False
+
+    def _may_move(self, plan: Plan, number: int) -> bool:
+        """Returns whether a file whose owner has no room for it may have another one by now; raises LaterError."""
+        is_new = self.has_another(plan)
+        if not (is_new or plan.is_settled) and self._meeting and self._meeting.is_gathering:
+            raise LaterError(f"nodes that may have room for {plan.listed[number].name} have not started yet")
+        return is_new
 
     def _held_elsewhere(self, meeting: Meeting, number: int, begin: int, target: memoryview) -> bool:
         """Asks the node that takes over a piece while this node is lost: it may have it once this node is back."""
@@ -246,13 +280,9 @@ class Fetching:
         """Returns who is asked, or was asked last without success, for a span of a file; the source if nobody is."""
         return self._peers_asked.get(number) or self._source.name_of(self._plan.listed[number])
 
-    def digest_at_source(self, number: int, beat: Callable[[], None]) -> str:
-        """Returns the digest of a file, which is read from the source once more, with a beat for each block.
-
-        Raises StorageError.
-        """
+    def digest_at_source(self, number: int) -> str:
+        """Returns the digest of a file, which is read from the source once more; raises StorageError."""
         self.distrust(number)
-        beat()
         if group := self._plan.groups.get(self._plan.listed[number].name):
             self.fetch(number, 0, data := memoryview(bytearray(self._plan.listed[number].num_bytes)))
             return group_digest([files.digest_bytes(part) for *_, part in slices(group, data)])
@@ -262,7 +292,6 @@ class Fetching:
             target = buffer[: file.num_bytes - begin]
             self.fetch(number, begin, target)
             running.update(target)
-            beat()
         return f"{files.DEFAULT_DIGEST}:{running.hexdigest()}"
 
     def close(self) -> None:

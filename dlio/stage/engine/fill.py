@@ -7,6 +7,7 @@ could wait for each other, each for what the other reads from the source as soon
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -43,8 +44,9 @@ class Fill:
         self._changed, self._waiters, self._failures = Work(), Waiters(), Failures()
         kinds = 2 if fetching.exchanges else 1
         self._most = flows.exchange_threads() if is_hurried and kinds > 1 else flows.THREADS  # of each kind
+        self._under_way: defaultdict[int, list[Piece]] = defaultdict(list)
         self._pending = [
-            Pending(store, self._failures, fetching, self._most, is_far=is_far, is_hurried=is_hurried)
+            Pending(store, self._failures, fetching, self._under_way, self._most, is_far=is_far, is_hurried=is_hurried)
             for is_far in (False, True)[:kinds]
         ]
         self._is_read_soon = kinds > 1 and not is_hurried  # by others, from the page cache; a broadcast does with less
@@ -57,8 +59,6 @@ class Fill:
 
     def start(self, threads: int = 0) -> None:
         """Starts threads of each kind, or as many as the system allows; raises MissingError if that is none."""
-        if self._store.is_complete:
-            self.settled.set()
         self._threads = started_up_to((threads or self._most) * len(self._pending), self._work, "dlio-fill")
 
     def stop(self) -> bool:
@@ -78,6 +78,8 @@ class Fill:
             for pending in self._pending:
                 pending.follow(order)
             self._changed.notify_all()
+        if self._store.is_complete:
+            self.settled.set()
 
     @property
     def problem(self) -> str:
@@ -146,7 +148,7 @@ class Fill:
     def _check(self, number: int, asked: float) -> None:
         """Raises StorageError if it makes no sense to wait any longer."""
         failure = self._failures.checked(number, asked)
-        latest = self._progress.get(number, 0.0) if self._has_begun(number) else self.latest
+        latest = self._progress.get(number, 0.0) if number in self._under_way else self.latest
         idle = world.monotonic() - max(asked, latest)
         if idle > GIVE_UP_SECONDS or self._stopped:
             why = (
@@ -170,7 +172,7 @@ class Fill:
                 self._bring(pending, piece, is_urgent)
             with self._changed:
                 pending.release(piece, is_urgent=is_urgent)
-                is_last = not self._has_begun(piece.number)
+                is_last = piece.number not in self._under_way
             self._waiters.wake(piece.number, piece.begin, piece.end)
             if is_last:
                 self._finish(piece.number)
@@ -271,10 +273,6 @@ class Fill:
         self.failure = self.failure or error
         if self._is_hurried:
             self.settled.set()
-
-    def _has_begun(self, number: int) -> bool:
-        """Returns whether a piece of a file is under way."""
-        return any(pending.has_begun(number) for pending in self._pending)
 
     def _take(self) -> tuple[Pending, Piece, bool] | None:
         """Waits for the next piece, and marks it as under way; None once stopped. Returns whether it is urgent, too."""

@@ -66,21 +66,21 @@ class Foreground:
         """Returns once the node has all that it keeps; raises the first error of a file."""
         self._show(node)
         while not node.fill.settled.wait(BEAT_SECONDS):
-            node.beat()
+            node.tell()
             self._show(node)
         if node.fill.failure and not node.store.is_complete:
             raise node.fill.failure
 
     def until_unneeded(self, node: Node) -> None:
         """Serves until each other node has all, is lost or stuck; nodes that only show it are waited for by rank 0."""
-        node.beat()
+        node.tell()
         self._show(node)
         beaten = world.monotonic()
         while self._awaits_any(node):
             world.sleep(_SOON_SECONDS)
             if world.monotonic() - beaten > BEAT_SECONDS:
                 beaten = world.monotonic()
-                node.beat()
+                node.tell()
                 self._show(node)
         self._show(node)
         if node.meeting:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import shutil
 from contextlib import ExitStack, suppress
-from functools import partial
+from dataclasses import replace
 
+from dlio.cluster import liveness
 from dlio.dataset.shard import files_of
 from dlio.errors import StorageError
 from dlio.io import files, world
@@ -60,7 +61,7 @@ class Node:
     ) -> None:
         self.plan, self._is_hurried = plan, is_hurried
         self._job, self.folder = job, folder
-        self._live = LiveFolder(folder)
+        self._live, self._settling, self._over = LiveFolder(folder), world.lock(), world.event()
         self._live.make()
         self._began, self.is_needed = world.monotonic(), True
         content = plan.manifest.content_id
@@ -70,7 +71,7 @@ class Node:
         self.meeting = meeting
         self._is_published = folder.has_manifest()
         self.store = store = Store(self._live, plan, absent := self._lacking(), job, create, job.listeners.report)
-        self.fetching = Fetching(job.source, plan, self.meeting, store.learned.receives, store.opened)
+        self.fetching = Fetching(job.source, plan, self.meeting, store.learned.receives, store.opened, self.settle)
         self.fill = Fill(store, self.fetching, is_hurried=is_hurried)
         with ExitStack() as listening:  # an address at which nobody answers would hold up the others
             self._unix = None if folder.share else ended_by(listening, UnixListener(self._live))
@@ -108,14 +109,27 @@ class Node:
         with files.storage_errors("create", self.folder.path):
             for inner in dict.fromkeys(file.name.rpartition("/")[0] for file in files_of(self.plan.manifest.shards)):
                 (self.folder.path / inner).mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._tell()
+        self.tell()
         if self._unix:  # before any block can take the disk's last room
             node, nodes = self.plan.node, self.plan.num_nodes
             self._live.write_record(AgentRecord(Owner.current(), self._unix.where, node, nodes, not self._is_hurried))
+        world.start(self._beat, "dlio-beat")
         self.fill.follow(self.plan.order())
         self.fill.start()
 
-    def _tell(self) -> None:
+    def settle(self) -> None:
+        """Makes a plan with the rooms of all nodes, once they are known, and from then on carries it out."""
+        with self._settling:
+            if self.meeting and not self.plan.is_settled and (rooms := self.meeting.rooms(self.plan.room)):
+                was_waiting = self.plan.is_waiting
+                self.plan = replace(self.plan, rooms=rooms)
+                if was_waiting:  # first: who asks by the new plan finds it kept
+                    self.store.keep(self.plan, self._lacking())
+                self.fetching.follow(self.plan)
+                self.server.follow(self.plan)
+
+    def tell(self) -> None:
+        """Tells the other nodes how this one is reached, if they may not know."""
         if self.meeting:
             with suppress(StorageError):  # the shared file system hangs or is full: tried again at the next beat
                 self.meeting.tell(self.peer())
@@ -128,7 +142,7 @@ class Node:
         is_complete = has_all and (self._is_published or not self.plan.is_whole)  # a part of it gets no manifest
         return Peer(
             self.plan.node, self.address, Owner.current(), is_complete, done, self.store.num_bytes, rate,
-            shortened(self.fill.problem), self._had, idle_seconds=int(now - latest),
+            shortened(self.fill.problem), self._had, idle_seconds=int(now - latest), room=self.plan.room,
         )  # fmt: skip
 
     def publish(self) -> None:
@@ -137,18 +151,17 @@ class Node:
         Raises:
             DigestError, StorageError: as dlio/stage/meeting/agreeing.py, or the file system refused.
         """
-        at_source = partial(self.fetching.digest_at_source, beat=self.beat)
         learned, took = self.store.learned, world.monotonic() - self._began
-        agree(self.meeting, self.plan, self.folder.path, learned, at_source, took, self.beat)
+        agree(self.meeting, self.plan, self.folder.path, learned, self.fetching.digest_at_source, took)
         if not self.folder.share:
             self.folder.finish(self.plan.manifest, self._kept_names(), self._job.access(None))
         self._is_published = True
-        self._tell()
+        self.tell()
 
-    def beat(self) -> None:
-        """Shows that this node lives, and how far it is."""
-        self._live.beat()
-        self._tell()
+    def _beat(self) -> None:
+        """Shows that this node lives, even while the source or a disk hangs."""
+        while not self._over.wait(liveness.BEAT_SECONDS):
+            self._live.beat()
 
     @property
     def is_ours(self) -> bool:
@@ -165,6 +178,7 @@ class Node:
     def close(self) -> bool:
         """Stops fetching and serving, and removes its records; returns whether nothing can be written any more."""
         is_ours, last = self.is_ours, self.peer()
+        self._over.set()
         if is_ours:
             self._live.remove_record()
         if self.meeting and last.is_complete:

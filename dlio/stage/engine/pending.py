@@ -118,7 +118,8 @@ class Pending:
         store: the files.
         failures: what failed of them, and is to rest for a while.
         fetching: which of the pieces this node owns, and which it leaves to others.
-        threads: pieces that are under way at a time.
+        under_way: the pieces of each file that are, of all kinds: another plan may give them to another one.
+        threads: pieces of these that are under way at a time.
         is_far: whether these are what others read from the source, or what this node does.
         is_hurried: somebody waits for all files, so the background uses all threads while no reader waits.
 
@@ -131,6 +132,7 @@ class Pending:
         store: Store,
         failures: Failures,
         fetching: Fetching,
+        under_way: defaultdict[int, list[Piece]],
         threads: int,
         *,
         is_far: bool = False,
@@ -139,7 +141,7 @@ class Pending:
         self._store, self._failures, self._fetching, self._is_far = store, failures, fetching, is_far
         self.pace = PieceSize(MOST_BYTES) if is_hurried else PieceSize()
         self._budget = FetchBudget(threads if is_hurried else 0)
-        self._threads, self._taken = threads, 0
+        self._threads, self._taken, self._under_way = threads, 0, under_way
         self._is_apart = is_far and is_hurried  # threads take files of different nodes, else all wait for one of them
         self._first: deque[Piece] = deque()
         self._second: deque[Piece] = deque()
@@ -148,7 +150,6 @@ class Pending:
         self._again: Iterator[Piece] = iter(())  # of the divided files that are left, once it is time
         self._left, self._again_at = dict[int, None](), 0.0
         self._order: Sequence[int] = ()
-        self._under_way: defaultdict[int, list[Piece]] = defaultdict(list)
         self._in_background, self._next_round_at = 0, 0.0
 
     def follow(self, order: Sequence[int]) -> None:
@@ -198,10 +199,6 @@ class Pending:
         if not self._under_way[piece.number]:
             del self._under_way[piece.number]
 
-    def has_begun(self, number: int) -> bool:
-        """Returns whether a piece of a file is under way."""
-        return number in self._under_way
-
     def look_seconds(self) -> float:
         """Returns after how many seconds to look for what comes without a notice, at most."""
         if self._store.is_complete:
@@ -242,7 +239,7 @@ class Pending:
             if self._left and world.monotonic() >= self._again_at:
                 self._again_at = world.monotonic() + LOOK_SECONDS
                 self._again, self._left = self._walk([*self._left]), {}
-            free = [piece for piece in self._ahead if not (self._is_apart and self.has_begun(piece.number))]
+            free = [piece for piece in self._ahead if not (self._is_apart and piece.number in self._under_way)]
             if not free and (piece := next(self._again, None) or next(self._rest, None)) is not None:
                 if piece.begin == piece.end:
                     return piece
@@ -265,7 +262,7 @@ class Pending:
             except StorageError as error:  # it cannot be made now: a later round tries again
                 self._failures.note(number, error)
                 continue
-            if not missing and not self.has_begun(number):
+            if not missing and number not in self._under_way:
                 yield Piece(number, 0, 0)
             for begin, end in self._share(number, missing):
                 if self._fetching.was_expected(number, begin):

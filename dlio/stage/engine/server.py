@@ -96,8 +96,15 @@ class Server:
         """Takes a part of the order in which a client first uses the shards."""
         with self._lock:
             self._orders.setdefault(client, [])[request.file :] = [shard for shard, _ in request.spans]
-            orders = list(self._orders.values())
-        self._fill.follow(self._plan.order(orders))
+        self.follow()
+
+    def follow(self, plan: Plan | None = None) -> None:
+        """Has the kept files fetched as the clients use them, of another plan if one is given."""
+        with self._lock:
+            self._plan, orders = (latest := plan or self._plan), list(self._orders.values())
+        self._fill.follow(latest.order(orders))
+        if latest is not self._plan:
+            self.follow()
 
     def _left(self, client: bytes) -> None:
         """Forgets the order of a client that has no connection any more."""
@@ -150,12 +157,15 @@ class Server:
 
     def _send(self, peer: world.Socket, request: Request, beat: Callable[[], None]) -> Callable[[], None]:
         number, spans = request.file, request.spans
+        is_owner, begin = False, spans[0][0] if spans else 0
+        if request.op in (Op.SERVE, Op.AHEAD):
+            is_owner = self._fetching.owns(number, begin, beat)  # first: then it may be kept
+        elif request.op == Op.READ and number not in self._store:
+            self._fetching.has_another(self._plan, beat)
         with suppress(FullError):
             if number in self._store:
-                origin, begin = Origin.DISK, spans[0][0] if spans else 0
-                if request.op == Op.READ or (
-                    request.op in (Op.SERVE, Op.AHEAD) and self._fetching.owns(number, begin, beat)
-                ):
+                origin = Origin.DISK
+                if request.op == Op.READ or is_owner:
                     origin = self._fill.need(number, spans or [(0, 0)], beat, is_urgent=request.op != Op.AHEAD)
                 elif self._store.missing(number, spans):
                     return lambda: wire.send_reply(peer, Status.ELSEWHERE)

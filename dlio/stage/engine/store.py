@@ -1,8 +1,7 @@
 """The files that a node keeps: under their final names once their digests are right, until then with their blocks.
 
 A process continues what a dead one has left: the blocks say what is present, and the digest verifies it in the end. A
-small file has no blocks, nor has one that comes as one piece before a reader asks for it: it is verified, written and
-named at once.
+small file has no blocks, nor has one that comes whole before a reader asks: it is verified, written and named at once.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
-from dlio.cached import cached_property
 from dlio.dataset.manifest import File
 from dlio.dataset.tree import SMALL_BYTES
 from dlio.errors import StorageError
@@ -53,6 +51,7 @@ class Store:
 
     Attributes:
         written_bytes: written so far, holes included.
+        num_bytes: the size of all kept files.
     """
 
     def __init__(
@@ -64,17 +63,23 @@ class Store:
         create: writing.Create | None = None,
         report: Callable[[int], None] | None = None,
     ) -> None:
-        self.listed, self._kept = plan.listed, plan.kept
-        self._source, self._create, self._report = source, create, report
+        self.listed, self._source, self._create, self._report = plan.listed, source, create, report
         self._files, self._final = live.files, str(live.staged.path)
         self.learned = Learned(live.staged.path, plan.groups)
         self._groups = Groups(live.staged.path, plan.groups, self.learned, live.files)
-        self._lock, self._counting = world.lock(), world.lock()
+        self._lock, self._counting, self._finished = world.lock(), world.lock(), set[int]()
         self._begun, self._at_once = dict[int, Begun](), set[int]()  # the latter are being written as a whole
         self._has_residue = self._files.is_dir() and any(each.name != CONTROL for each in self._files.iterdir())
         self._held, self.written_bytes = Held(plan.num_nodes if plan.divides else 0), 0
-        self._finished = set(self._kept).difference(lacking)
-        self._finished_bytes = sum(self.listed[number].num_bytes for number in self._finished)
+        self.keep(plan, lacking)
+
+    def keep(self, plan: Plan, lacking: Collection[int]) -> None:
+        """Keeps what a plan says, and all that it kept before; see `Store`."""
+        with self._lock:
+            self._kept, self._may_grow = plan.kept, plan.is_waiting
+            self._finished |= plan.kept.difference(lacking)
+            sizes = (sum(self.listed[number].num_bytes for number in some) for some in (self._kept, self._finished))
+            self.num_bytes, self._finished_bytes = sizes
 
     def __contains__(self, number: int) -> bool:
         return number in self._kept
@@ -82,11 +87,6 @@ class Store:
     def source_name(self, number: int) -> str:
         """Returns the name of a file at the source, for messages."""
         return self._source.name_of(self.listed[number])
-
-    @cached_property
-    def num_bytes(self) -> int:
-        """The size of all kept files."""
-        return sum(self.listed[number].num_bytes for number in self._kept)
 
     @property
     def present_bytes(self) -> int:
@@ -97,8 +97,8 @@ class Store:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all kept files have their final names."""
-        return len(self._finished) == len(self._kept)
+        """Whether all files that it is to keep have their final names."""
+        return len(self._finished) == len(self._kept) and not self._may_grow
 
     def is_finished(self, number: int) -> bool:
         """Returns whether a file has its final name."""

@@ -2,8 +2,8 @@
 
 Each node has the digest of what it wrote. Before its copy is published, it asks the node that read a file from the
 source for the digest of what that read. Of a divided file no node has read all: there it asks one that all others ask,
-too. So bytes that a network, a memory or a disk has changed are noticed. If nobody can tell, since that node is lost,
-or since an earlier run has received the file, it is read from the source again.
+too. So bytes that a network, a memory or a disk has changed are noticed. If they differ, or if nobody can tell, since
+that node is lost, or since an earlier run has received the file, it is read from the source again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ def agree(
     learned: Learned,
     at_source: Callable[[int], str],
     took: float,
-    beat: Callable[[], None],
 ) -> None:
     """Compares the digests of files with bytes from other nodes with what the nodes that read them have found.
 
@@ -49,22 +48,23 @@ def agree(
         learned: the digests that this node has found.
         at_source: returns the digest of a file at its source, which it reads; raises StorageError.
         took: the seconds that this node has taken for its copy; it waits about as long for slower ones.
-        beat: shows that this node lives, while it waits.
 
     Raises:
-        DigestError: they differ; the file is removed, and fetched again by the next run.
+        DigestError: the source has others; the file is removed, and fetched again by the next run.
         StorageError: the source cannot be read, or the file system refused.
     """
     listed = plan.listed
     left = {number for number in plan.kept if not listed[number].digest and learned.was_received(listed[number].name)}
     since, patience = world.monotonic(), min(_PATIENCE_SECONDS + took, _LONGEST_SECONDS)
-    while meeting and (asked := {number for number in left if plan.witness(number, meeting) != plan.node}):
-        if told := _told_by_all(meeting, plan, asked, beat):
+    others = dict[int, str]()  # what other nodes have that is not the same
+    while meeting and (asked := {each for each in left - others.keys() if plan.witness(each, meeting) != plan.node}):
+        if told := _told_by_all(meeting, plan, asked):
             for number, (peer, digest) in told.items():
+                if learned.get(listed[number].name) == (other := f"{files.DEFAULT_DIGEST}:{digest.hex()}"):
+                    left.discard(number)
+                    continue
                 how = "got pieces of it from others, too" if plan.is_divided(number) else "read it from the source"
-                who = f"node {peer.node} ({peer.owner.host}), which {how}"
-                _check(listed[number].name, f"{files.DEFAULT_DIGEST}:{digest.hex()}", who, copy, learned)
-            left -= set(told)
+                others[number] = f"node {peer.node} ({peer.owner.host}), which {how}, has {other}"
             since = world.monotonic()
             continue
         if world.monotonic() - since > patience:
@@ -72,18 +72,15 @@ def agree(
             break
         world.sleep(_SOON_SECONDS)
     for number in sorted(left):
-        _check(listed[number].name, at_source(number), "the source", copy, learned)
+        _check(listed[number].name, others.get(number, ""), at_source(number), copy, learned)
 
 
-def _told_by_all(
-    meeting: Meeting, plan: Plan, numbers: Collection[int], beat: Callable[[], None]
-) -> dict[int, tuple[Peer, bytes]]:
+def _told_by_all(meeting: Meeting, plan: Plan, numbers: Collection[int]) -> dict[int, tuple[Peer, bytes]]:
     """Returns the digests of those files that the nodes which can tell have finished, and these nodes."""
     owned, told = defaultdict[int, list[int]](list), dict[int, tuple[Peer, bytes]]()
     for number in sorted(numbers):
         owned[plan.witness(number, meeting)].append(number)
     for owner, wanted in owned.items():
-        beat()
         if peer := meeting.peer(owner):
             try:
                 found = meeting.use(peer, partial(_told, wanted))
@@ -117,14 +114,18 @@ def _asked(connection: Connection, first: int) -> bytes:
     return bytes(data)
 
 
-def _check(name: str, other: str, who: str, copy: Path, learned: Learned) -> None:
+def _check(name: str, others: str, at_source: str, copy: Path, learned: Learned) -> None:
+    """Compares a file with the source, and names the node that has others; raises DigestError, StorageError."""
     own, path = learned.get(name), copy / name
-    if own == other:
+    if own == at_source:
+        if others:
+            _log.warning("%s, but %s is as the source: stage there again", others, path)
         return
     for each in learned.names_of(name):
         with files.storage_errors("remove", copy / each):
             (copy / each).unlink(missing_ok=True)
+    who = f"{others}, and the source" if others else "the source"
     raise DigestError(
-        f"{path} has the digest {own}, and {who}, has {other}: it changed on the way, or at the source; stage "
+        f"{path} has the digest {own}, and {who} has {at_source}: it changed on the way, or at the source; stage "
         "again, and if that does not help, run dlio verify on the other nodes' copies"
     )

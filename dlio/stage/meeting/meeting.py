@@ -29,7 +29,6 @@ from dlio.stage.protocol.wire import Op, Request, Span
 
 _TELL_SECONDS = 600.0, 30.0  # between two checks of this node's record: its own, and that of another process
 _LOOK_SECONDS = 0.05, 5.0, 20.0  # between two searches for a node: at first, at most if it is late, and if it is lost
-_HEARD_SECONDS = 0.05, 2.0  # the same if it asks for something: one that was not found yet, and one that did not answer
 _SOON_SECONDS, _FRESH_SECONDS = 0.1, 0.75  # between two questions to a node that is awaited, and to all others
 _MOST_AWAITED = 1000  # questions in a second to a node that all others await
 _MOST_LOOKS = 50  # nodes that are asked at a time for a report
@@ -60,7 +59,7 @@ class Meeting:
         self._told: object = None  # by what the others know this node
         self._tell_at, self._speaks = 0.0, False
         self._next, self._reported = 0, float("-inf")
-        self._is_over = False
+        self._hangs_until, self._is_over = 0.0, False
 
     def listener(self) -> TcpListener:
         """Returns where this node listens to the others; raises StorageError."""
@@ -99,14 +98,9 @@ class Meeting:
     def heard(self, node: int) -> None:
         """Notes that a node asks for something, so that it lives; it may have come again."""
         if node != self.node and node < self.num_nodes:
-            other = self._other(node)
-            other.heard = world.monotonic()
             if node not in self._complete:
                 self._awaited.setdefault(node)  # it may have been given up
-            if not other.has_come:
-                other.silent_until = 0.0  # now it serves
-            if not other.is_reached:
-                other.look_at = min(other.look_at, other.looked + _HEARD_SECONDS[other.peer is not None])
+            self._other(node).asks()
 
     def asked_by(self, node: int, complete: Iterable[Span], own: Peer) -> dict[str, Any]:
         """Returns what this node tells another of itself, and which nodes are complete, as the other one has told."""
@@ -126,7 +120,7 @@ class Meeting:
         with self._lock:
             if (other := self._other(node)).is_silent:  # another thread has found it out
                 return
-            other.fails(error)
+            other.fails(error, may_be_old=self.is_joined_by_others)
         self._found(node)
 
     def avoid(self, node: int, seconds: float) -> None:
@@ -141,14 +135,15 @@ class Meeting:
         other = self._other(node)
         if other.is_to_be_looked_up:
             left = 0.0 if other.looked else self._began + JOIN_SECONDS - world.monotonic()
-            if self._looking.acquire(timeout=max(_SOON_SECONDS, left)):
+            hangs = world.monotonic() < self._hangs_until
+            if self._looking.acquire(timeout=0 if hangs else max(_SOON_SECONDS, left)):
                 try:
                     if other.is_to_be_looked_up:
                         self._look_up(other, node)
                 finally:
                     self._looking.release()
             else:
-                other.look_at = world.monotonic() + _FRESH_SECONDS
+                other.look_at = self._hangs_until = world.monotonic() + _FRESH_SECONDS
         return other
 
     def _look_up(self, other: Other, node: int) -> None:
@@ -237,6 +232,11 @@ class Meeting:
 
     def _is_new(self, other: Other) -> bool:
         return not (other.has_come or other.is_answering) and world.monotonic() - self._began < LATE_SECONDS
+
+    def rooms(self, own: int) -> tuple[int | None, ...] | None:
+        """Returns the bytes that each node may keep, None of one that has not come; None while these are expected."""
+        found = tuple(own if node == self.node else self._found(node).room for node in range(self.num_nodes))
+        return None if self.is_gathering and None in found else found
 
     def known(self) -> list[Peer]:
         """Returns the latest word of each other node that was ever there, by their ranks.

@@ -12,6 +12,7 @@ from dlio.stage.protocol.connection import ConnectionPool, RefusedError
 STREAMS = 12  # connections to one node at a time
 _AGAIN_SECONDS = 0.1  # before a node that has refused a connection is asked once more: by then it has left a last word
 _AVOID_SECONDS, _LONGEST_SECONDS = 5.0, 20.0  # of one that does not answer any more: at first, and at most
+_HEARD_SECONDS = 0.05, 2.0  # between two searches for one that asks: not found yet, or did not answer
 _NEVER = float("-inf")
 
 
@@ -23,6 +24,7 @@ class Other:
         peer: how it is reached; None if it is not known.
         word: what it has told of itself last; None if nothing.
         has_come: it has told something, or answered.
+        has_spoken: it has answered, or asked something: what its place says may be left of an earlier run.
         heard: when it last did, or asked something.
         told: when it last told how far it is.
         failures, refusals: attempts to reach it that failed since then, and those at the end where nobody listened.
@@ -38,6 +40,7 @@ class Other:
     peer: Peer | None = None
     word: Peer | None = None
     has_come: bool = False
+    has_spoken: bool = False
     heard: float = 0.0
     told: float = _NEVER
     failures: int = 0
@@ -76,16 +79,38 @@ class Other:
         """Whether it can be asked, as far as anybody knows."""
         return self.peer is not None and not self.failures and not self.has_left
 
+    @property
+    def room(self) -> int | None:
+        """The bytes that it may keep; None if it has not come, or has not told."""
+        return self.peer.room if self.peer and self.has_come else None
+
     def hears(self) -> None:
         """Notes that it has answered."""
-        self.has_come, self.heard = True, world.monotonic()
+        self.has_come, self.has_spoken, self.heard = True, True, world.monotonic()
         self.failures, self.refusals, self.silent_until = 0, 0, 0.0
 
-    def fails(self, error: Exception) -> None:
-        """Notes that it could not be reached: it is left alone for a while, longer each time, unless it has moved."""
+    def asks(self) -> None:
+        """Notes that it asks for something, so that it lives; it may have come again."""
+        self.heard, self.has_spoken = world.monotonic(), True
+        if not self.has_come:
+            self.silent_until = 0.0  # now it serves
+        if not self.is_reached:
+            self.look_at = min(self.look_at, self.looked + _HEARD_SECONDS[self.peer is not None])
+
+    def fails(self, error: Exception, *, may_be_old: bool) -> None:
+        """Notes that it could not be reached: it is left alone for a while, longer each time, unless it has moved.
+
+        Args:
+            error: the reason.
+            may_be_old: whether its place may tell of an earlier run: then a node that refuses has not come yet, unless
+                it was heard of, or its process runs here.
+        """
         is_refused = isinstance(error, (ConnectionRefusedError, RefusedError))
         self.refusals = self.refusals + 1 if is_refused else 0
-        self.has_come = self.has_come or is_refused
+        if is_refused:
+            is_alive = self.peer is not None and self.peer.owner.is_alive()
+            self.has_come = bool(self.has_spoken or not may_be_old or is_alive)
+            self.word = self.word if self.has_come else None
         pause = min(_AVOID_SECONDS * 2.0**self.failures, _LONGEST_SECONDS)
         self.silent_until = world.monotonic() + (_AGAIN_SECONDS if self.refusals == 1 else pause)
         self.failures, self.look_at = self.failures + 1, 0.0

@@ -14,7 +14,7 @@ from typing import Any
 from dlio.io import world
 from dlio.locking.owner import Owner
 
-_UNSHOWN = ("address", "owner", "had_bytes", "has_left", "idle_seconds")
+_UNSHOWN = ("address", "owner", "had_bytes", "has_left", "idle_seconds", "room")
 JOIN_SECONDS = 5.0  # after which a node that has not come is taken for lost, until it comes
 LATE_SECONDS = 60.0  # so long its part is left to it where nobody waits: a thousand nodes start in that time
 STUCK_SECONDS = 600.0  # without a block: nobody waits any longer for a node
@@ -44,6 +44,7 @@ class Peer:
         had_bytes: that it had when it began.
         has_left: it has ended, and will not come back by itself.
         idle_seconds: since its latest block.
+        room: the bytes that its files may take; None if it has not told.
     """
 
     node: int
@@ -57,6 +58,7 @@ class Peer:
     had_bytes: int = 0
     has_left: bool = False
     idle_seconds: int = 0
+    room: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Returns the record as a dictionary of plain values."""
@@ -71,10 +73,11 @@ class Peer:
         address = (str(IPv4Address(host)) if host else "", _number(port, 1 << 16))
         numbers = ("staged_bytes", "total_bytes", "bytes_per_second", "had_bytes")
         staged, total, rate, had = (_number(record[name]) for name in numbers)
-        idle = _number(record.get("idle_seconds", 0))  # dlio of earlier versions has none
+        idle, room = _number(record.get("idle_seconds", 0)), record.get("room")  # dlio of earlier versions has neither
         return cls(
             node, address, Owner.from_json(record["owner"]), bool(record["is_complete"]), staged, total, rate,
             shortened(str(record["waiting_for"])), had, bool(record["has_left"]), idle,
+            None if room is None else _number(room),
         )  # fmt: skip
 
     @property

@@ -4,6 +4,8 @@ The owner of a shard, which reads it from the source, is the first node that it 
 the nodes is divided: its pieces go to the nodes in turn, so that all read it together, and each gets from each of the
 others what that has read ("scatter and allgather", as broadcasts of MPI send long messages).
 
+What a node has no room for goes to those that have (`fitted`): another node must keep it, or all would read it.
+
 What a lost node owns goes to others by probing: a shard, or a piece, asks one pseudo-random node after the other, until
 one is present. So when a node is lost, only what it owns moves, and when it comes back, only this returns.
 """
@@ -55,6 +57,37 @@ def assign_first(sizes: Sequence[int] | NDArray[np.int64], num_nodes: int) -> li
     assigned[largest_first] = found
     first: list[int] = assigned.tolist()
     return first
+
+
+def fitted(sizes: Sequence[int], first: Sequence[int], rooms: Sequence[int | None], *, are_divided: bool) -> list[int]:
+    """Returns the owner of each shard that has room for it, or -1 if none has.
+
+    What a node has no room for goes to the node with the most room left, the largest shard first. Nothing else moves:
+    so nodes begin with what they have room for, before they know how much the others have.
+
+    Args:
+        sizes: of the shards.
+        first: the owner of each if all have room; -1 of those that are divided.
+        rooms: the bytes that each node may keep; None if that is not known: then what it owns is left to it.
+        are_divided: whether those are, since a node has room for all; else each gets an owner.
+    """
+    found, left, over = [*first], [*rooms], list[int]()
+    for shard, owner in enumerate(first):
+        room = left[owner] if owner >= 0 else -1
+        if room is not None and sizes[shard] > room:
+            found[shard] = -1
+            if owner >= 0 or not are_divided:
+                over.append(shard)
+        elif room is not None:
+            left[owner] = room - sizes[shard]
+    roomiest = [(-room, node) for node, room in enumerate(left) if room is not None]
+    heapq.heapify(roomiest)
+    for shard in sorted(over, key=lambda shard: -sizes[shard]):
+        room, found_node = roomiest[0]
+        if sizes[shard] <= -room:
+            found[shard] = found_node
+            heapq.heapreplace(roomiest, (room + sizes[shard], found_node))
+    return found
 
 
 def check_copies(copies: int, num_nodes: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import accumulate, chain, zip_longest
 
 import numpy as np
@@ -26,13 +26,15 @@ class Plan:
         node: this node's rank among those that pass files to each other.
         num_nodes: the number of these; 1 if this node reads all from the source.
         room: the bytes that its files may take.
+        rooms: those of all nodes, None of one that has not come; empty before this node knows.
         begin: where a node that reads all from the source begins, as a share of the shards.
     """
 
     manifest: Manifest
     node: int = 0
     num_nodes: int = 1
-    room: int = field(default=1 << 62)
+    room: int = 1 << 62
+    rooms: tuple[int | None, ...] = ()
     begin: float = 0.0
 
     def among(self, node: int, num_nodes: int) -> Plan:
@@ -65,14 +67,32 @@ class Plan:
     def _sizes(self) -> list[int]:
         return [shard.num_bytes for shard in self.manifest.shards]
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the rooms of the nodes are known, or do not matter."""
+        return bool(self.rooms) or self.num_nodes == 1 or self.manifest.node is not None
+
+    @cached_property
+    def is_waiting(self) -> bool:
+        """Whether it keeps only what it owns, until it is known what others have no room for."""
+        return not self.is_settled and self.room < sum(self._sizes)
+
+    @cached_property
+    def _short(self) -> frozenset[int]:
+        """The nodes that have no room for all."""
+        whole = sum(self._sizes)
+        return frozenset(node for node, room in enumerate(self.rooms) if room is not None and room < whole)
+
+    @cached_property
+    def _large(self) -> list[int]:
+        """The shards that are divided among the nodes that have room for all, if there are any."""
+        return owners.divided(self._sizes, self.num_nodes) if self.manifest.node is None else []
+
     @cached_property
     def _divided(self) -> list[int]:
-        """The shards that are divided among the nodes.
-
-        None if this node keeps a part, or has no room for all: it could not give others what it reads of the rest.
-        """
-        keeps_all = self.manifest.node is None and self.room >= sum(self._sizes)
-        return owners.divided(self._sizes, self.num_nodes) if keeps_all else []
+        """The shards that are divided."""
+        are_all_short = bool(self.rooms) and len(self._short) + self.rooms.count(None) == self.num_nodes
+        return [] if are_all_short else self._large
 
     @cached_property
     def _first_pieces(self) -> dict[int, int]:
@@ -84,15 +104,29 @@ class Plan:
     @cached_property
     def owner_of(self) -> list[int]:
         """The node of each shard that is not divided which reads it from the source, if no node is lost."""
+        return [first if keeper < 0 else keeper for first, keeper in zip(self._first, self._keepers, strict=True)]
+
+    @cached_property
+    def _first(self) -> list[int]:
+        """The same if all nodes have room."""
         sizes = np.array(self._sizes, dtype=np.int64)
-        sizes[self._divided] = 0
+        sizes[self._large] = 0
         return owners.assign_first(sizes, self.num_nodes)
+
+    @cached_property
+    def _keepers(self) -> list[int]:
+        """The owner of each shard, which has room for it; -1 if it is divided, or none has."""
+        first = np.array(self._first, dtype=np.int64)
+        first[self._large] = -1
+        found: list[int] = first.tolist()
+        return owners.fitted(self._sizes, found, self.rooms, are_divided=self.divides) if self._short else found
 
     @cached_property
     def kept_shards(self) -> list[int]:
         """The shards that this node keeps."""
         if self.manifest.node is None:
-            return kept_shards(self._sizes, self.owner_of, self.node, self.num_nodes, self.room)
+            nodes = self.node, self.num_nodes
+            return kept_shards(self._sizes, self._keepers, *nodes, self.room, only_own=self.is_waiting)
         here = [shard for shard, each in enumerate(self.manifest.shards) if self.manifest.node in each.nodes]
         sizes = [self._sizes[shard] for shard in here]
         return [here[each] for each in kept_shards(sizes, [self.node] * len(here), self.node, 1, self.room)]
@@ -145,7 +179,8 @@ class Plan:
         """Returns the node that reads a file, from a byte on, from the source while some nodes are lost."""
         if self.is_divided(number):
             piece = self._first_pieces[number] + self.piece_of(number, begin)
-            return owners.owner_now(piece, piece % self.num_nodes, self.num_nodes, lost)
+            without = owners.Nodes(lambda node: node in self._short or node in lost) if self._short else lost
+            return owners.owner_now(piece, piece % self.num_nodes, self.num_nodes, without)
         shard = self.shard_of(number)
         return owners.owner_now(shard, self.owner_of[shard], self.num_nodes, lost)
 
@@ -222,14 +257,16 @@ def small_files(files: Sequence[File]) -> list[int]:
     return [position for position in range(len(files)) if position != largest]
 
 
-def kept_shards(sizes: Sequence[int], owner_of: Sequence[int], node: int, num_nodes: int, room: int) -> list[int]:
-    """Returns the shards that a node keeps within this size: its own first, then others.
+def kept_shards(
+    sizes: Sequence[int], owner_of: Sequence[int], node: int, num_nodes: int, room: int, *, only_own: bool = False
+) -> list[int]:
+    """Returns the shards that a node keeps within this size: its own first, then others, unless it is to wait.
 
     The others begin at the node's share of the shards, so that the caches of all nodes together hold as much as they
     can. Nothing is ever put out for something else: an epoch that reads each shard once gains nothing by that.
     """
     is_own = np.array(owner_of, dtype=np.int64) == node
-    others = np.flatnonzero(~is_own)
+    others = np.flatnonzero(~is_own)[: 0 if only_own else None]
     start = node * len(others) // num_nodes
     kept = []
     for shard in np.concatenate([np.flatnonzero(is_own), others[start:], others[:start]]).tolist():

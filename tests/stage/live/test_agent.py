@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -12,8 +12,10 @@ from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError
 from dlio.stage.client.client import in_one_word, state
 from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.engine import writing
 from dlio.stage.engine.node import Node
 from dlio.stage.meeting import meeting
+from dlio.stage.planning import owners
 from dlio.stage.protocol.wire import Origin
 from tests.helpers.live import (
     client_of,
@@ -27,7 +29,7 @@ from tests.helpers.live import (
     task,
     working,
 )
-from tests.helpers.staging import MiB, damaged_files
+from tests.helpers.staging import MiB, damaged_files, write_dataset
 
 
 def source_bytes(found: list[Node]) -> int:
@@ -99,6 +101,35 @@ def test_small_caches_keep_together_as_much_as_they_may_and_the_rest_is_read_eac
                     assert data == content(source, number)
             hits = 16 - (source_bytes(found) - before) // size
             assert hits == min(16, count * (16 * percent // 100))
+
+
+@pytest.mark.parametrize(
+    ("percents", "has_large"),
+    [((100, 100, 10, 30), True), ((100, 10, 10, 100), False), ((50, 60, 15, 15), True), ((60, 0, 60), False)],
+)
+def test_nodes_with_less_room_have_the_source_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, percents: tuple[int, ...], has_large: bool
+) -> None:
+    """What one has no room for, another reads and keeps."""
+    meet_in(tmp_path / "meet", monkeypatch)
+    for module, name in ((owners, "BLOCK_BYTES"), (writing, "ONCE_BYTES")):
+        monkeypatch.setattr(module, name, 64 << 10)
+    source = write_dataset(tmp_path / "source", [100_007] * 32 + [1_000_000] * has_large)
+    with ExitStack() as stack:
+        found = list[Node]()
+        for rank, percent in enumerate(percents):
+            room = source.num_bytes * percent // 100
+            given = task(source.root, tmp_path / str(rank), rank, len(percents), cache_bytes=room)
+            found.append(stack.enter_context(working(given)))
+        for node in found:
+            eventually(lambda node=node: is_complete(node))  # type: ignore[misc]
+            assert node.store.num_bytes <= max(node.plan.room, 0)
+        for number, shard in enumerate(source.shards):
+            with closing(client_of(found[number % len(found)])) as client:
+                data = bytearray(shard.num_bytes)
+                client.read(number, [(0, len(data))], memoryview(data))
+                assert data == content(source, number)
+        assert source_bytes(found) == source.num_bytes
 
 
 def test_what_is_asked_for_is_not_held_up_by_the_rest(

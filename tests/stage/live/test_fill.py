@@ -7,6 +7,7 @@ import math
 import os
 import random
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -22,7 +23,7 @@ from dlio.stage.engine import pending
 from dlio.stage.engine.failures import Failures, Work
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
-from dlio.stage.engine.pending import Pending
+from dlio.stage.engine.pending import Pending, Piece
 from dlio.stage.engine.store import Store
 from dlio.stage.meeting.folder import MeetingFolder
 from dlio.stage.meeting.meeting import Meeting
@@ -188,7 +189,7 @@ def test_what_is_left_of_a_divided_file_is_fetched_before_the_rest(
             return False
 
     store = _store(tmp_path, [File("a.bin", 8 * MiB, "xxh3-128:0")])
-    pieces = Pending(store, Failures(), cast(Fetching, Divided()), 8, is_hurried=True)
+    pieces = Pending(store, Failures(), cast(Fetching, Divided()), defaultdict(list), 8, is_hurried=True)
     pieces.follow([0])
     first, _ = pieces.take() or pytest.fail("there is none")
     second, _ = pieces.take() or pytest.fail("there is none")
@@ -196,6 +197,16 @@ def test_what_is_left_of_a_divided_file_is_fetched_before_the_rest(
     pieces.release(first, is_urgent=False)
     third, _ = pieces.take() or pytest.fail("there is none")
     assert [second.begin, third.begin] == [MiB, 0] and third == first
+
+
+def test_a_piece_that_is_under_way_is_not_fetched_when_its_owner_changes(tmp_path: Path) -> None:
+    """It was another node's, and is this one's once the rooms of all are known."""
+    listed, under_way = [File("a.bin", MiB, "xxh3-128:0")], defaultdict[int, list[Piece]](list)
+    store, fetching = _store(tmp_path, listed), Fetching(cast(StagingSource, Anywhere()), plan_of(listed))
+    far, near = (Pending(store, Failures(), fetching, under_way, 8, is_hurried=True) for _ in range(2))
+    for each in (far, near):
+        each.follow([0])
+    assert far.take() and near.take() is None
 
 
 def test_what_another_node_asks_ahead_is_not_held_up_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,7 +362,7 @@ def test_threads_fetch_different_files_of_other_nodes(is_far: bool, numbers: lis
     listed = [File(f"{number}.bin", 8 * MiB, "xxh3-128:0") for number in range(3)]
     store = _store(tmp_path, listed)
     fetching = Fetching(cast(StagingSource, Anywhere()), plan_of(listed))
-    wanted = Pending(store, Failures(), fetching, 4, is_far=is_far, is_hurried=True)
+    wanted = Pending(store, Failures(), fetching, defaultdict(list), 4, is_far=is_far, is_hurried=True)
     wanted.follow([0, 1, 2])
     taken = [wanted.take() for _ in range(3)]
     if taken[1]:
