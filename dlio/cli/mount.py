@@ -8,6 +8,7 @@ from dlio.cli.options import dataset_argument, local_path
 from dlio.cli.output import print_report, say
 from dlio.cli.parser import Verbs, add_verb
 from dlio.errors import EXIT_DONE, UsageError
+from dlio.io.sizes import counted
 from dlio.look.mount import Mount
 from dlio.look.mount import mount as mounted
 
@@ -44,5 +45,6 @@ def mount(args: argparse.Namespace) -> int:
             say(args, line)
         return EXIT_DONE
     if not args.command:
-        say(args, f"{len(planned.images)} images are mounted at {planned.folder} in this shell: exit unmounts them")
+        images = counted(len(planned.images), "image")
+        say(args, f"{images} can be read at {planned.folder} in this shell: exit unmounts all")
     return mounted(args.dataset, args.folder, args.command)

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from dlio import executors
+from dlio.dataset.location import NO_PATH
 from dlio.errors import UsageError
 from dlio.executors import Pool
 from dlio.io.sizes import parse_size
 from dlio.urls import is_url, shown
 
 OF_DATASET = "the folder or URL that holds manifest.jsonl"
+OF_ANYTHING = f"{OF_DATASET}, or any other file (also at a URL) or folder"
 #: What an option is added to: a verb's parser, or a group of its options.
 Options: TypeAlias = argparse._ActionsContainer
 
@@ -24,17 +26,23 @@ def local_path(text: str) -> Path:
     """Returns a path, as an argument's type; refuses a URL, which pathlib would turn into a path."""
     if is_url(text):
         raise argparse.ArgumentTypeError(f"{shown(text)} is a URL: give a path")
-    return Path(text)
+    return Path(_given(text))
 
 
 def path_or_url(text: str) -> Path | str:
     """Returns a path, or an unchanged URL, as an argument's type."""
-    return text if is_url(text) else Path(text)
+    return text if is_url(text) else Path(_given(text))
 
 
-def dataset_argument(verb: argparse.ArgumentParser) -> None:
+def _given(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError(NO_PATH)
+    return text
+
+
+def dataset_argument(verb: argparse.ArgumentParser, about: str = OF_DATASET) -> None:
     """Adds DATASET."""
-    verb.add_argument("dataset", metavar="DATASET", type=path_or_url, help=OF_DATASET)
+    verb.add_argument("dataset", metavar="DATASET", type=path_or_url, help=about)
 
 
 def known_values(verb: Options, option: str, values: Sequence[str], **keywords: Any) -> None:

@@ -7,12 +7,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import dlio
-from dlio.cli.options import chosen, count, dataset_argument, local_path, size
+from dlio.cli.options import OF_ANYTHING, chosen, count, dataset_argument, local_path, size
 from dlio.cli.output import print_report, say
 from dlio.cli.parser import Verbs, add_verb
 from dlio.cli.stage import choice_options
 from dlio.errors import EXIT_DONE
-from dlio.io.sizes import format_seconds, format_size
+from dlio.io.sizes import counted, format_seconds, format_size
 
 if TYPE_CHECKING:
     from dlio.stage.planning.simulation import Simulation
@@ -26,7 +26,7 @@ def add_verbs(verbs: Verbs) -> None:
         "plan packed --nodes 64",
         "plan packed --nodes 64 --strategy broadcast --simulate --timeline staging.svg",
     )
-    dataset_argument(verb)
+    dataset_argument(verb, OF_ANYTHING)
     choice_options(verb, "also show this strategy")
     cluster = verb.add_argument_group("the cluster")
     cluster.add_argument("--nodes", type=count, required=True, metavar="N", help="nodes of the job")
@@ -86,8 +86,9 @@ def _say_simulated(args: argparse.Namespace, found: Simulation) -> None:
     ends = ", ".join(f"{format_seconds(seconds)} for {percent}%" for percent, seconds in found.percentiles.items())
     say(
         args,
-        f"simulated, {found.strategy}: {ends} of the nodes; {found.busiest} is busiest, {found.failures} nodes fail",
+        f"simulated, {found.strategy}: {ends} of the nodes; {found.busiest} is busiest, "
+        f"{counted(found.failures, 'failure')} of nodes",
     )
     moved = ", ".join(f"{format_size(num_bytes)} {name}" for name, num_bytes in found.num_bytes.items())
     work = ", ".join(f"{share:.0%} {name}" for name, share in found.busy.items())
-    say(args, f"  moved: {moved}; {found.opens:,} files opened at the source; busy: {work}")
+    say(args, f"  moved: {moved}; {counted(found.opens, 'file')} opened at the source; busy: {work}")

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dlio.cli.options import OF_DATASET, count, known_values, local_path, octal, seconds, size
+from dlio.cli.options import OF_ANYTHING, count, known_values, local_path, octal, seconds, size
 from dlio.cli.output import complain, print_report, say
 from dlio.cli.parser import Verbs, add_verb
 from dlio.cli.progress import Progress, terminable
@@ -55,10 +55,8 @@ def add_verbs(verbs: Verbs) -> None:
 
 def _stage_options(verb: argparse.ArgumentParser) -> None:
     verb.set_defaults(resumes=True)
-    verb.add_argument("dataset", metavar="DATASET", help=f"{OF_DATASET}, or any other file (also at a URL) or folder")
-    where = (
-        "a folder on node-local storage, or for --strategy stripe on Lustre (default: the first local one with room)"
-    )
+    verb.add_argument("dataset", metavar="DATASET", help=OF_ANYTHING)
+    where = "a folder on node-local storage; for --strategy stripe on Lustre (default: the first local one with room)"
     verb.add_argument("dest", metavar="DEST", nargs="?", type=local_path, help=where)
     verb.add_argument("--allow-shared", action="store_true", help="accept a DEST that other machines can see")
     modes = "permissions of the staged files, such as 644 (default: those of the source; 600 for a URL)"
@@ -75,8 +73,7 @@ def _stage_options(verb: argparse.ArgumentParser) -> None:
     kept = "with --background: keep at most SIZE on this node"
     aside.add_argument("--cache-size", type=size, metavar="SIZE", help=kept)
     lustre = verb.add_argument_group("stripes on Lustre")
-    targets = "the number of storage targets of each file"
-    lustre.add_argument("--stripe-count", type=count, default=0, metavar="N", help=targets)
+    lustre.add_argument("--stripe-count", type=count, default=0, metavar="N", help="storage targets of each file")
     lustre.add_argument("--stripe-size", type=size, default=0, metavar="SIZE", help="the stripe size")
     lustre.add_argument("--pool", default="", metavar="POOL", help="the pool of storage targets")
     lustre.add_argument("--ost-per-rank", action="store_true", help="put file k on storage target k")
@@ -132,11 +129,9 @@ def _begin(args: argparse.Namespace) -> int:
 
     switch_to_job_user()
     with by_nodes(Topology.from_env()) as list_once:
-        source, listeners = anything(args.dataset, list_once), Listeners(partial(_say_dest, args))
-        asked: Asked = {"strategy": args.strategy, "options": _options(args), "listeners": listeners}
-        folder = ensure_agent(
-            args.dataset, args.dest, find=lambda _: source, cache_bytes=args.cache_size, **asked
-        )  # fmt: skip
+        source, said = anything(args.dataset, list_once), Listeners(partial(_say_dest, args))
+        asked: Asked = {"strategy": args.strategy, "options": _options(args), "listeners": said}
+        folder = ensure_agent(args.dataset, args.dest, find=lambda _: source, cache_bytes=args.cache_size, **asked)
     path = str(replace(source.manifest, root=folder.path).path)
     if args.json:
         return print_report(args, {"path": path})
@@ -175,6 +170,8 @@ def _status(args: argparse.Namespace) -> int:
             say(args, f"  node {node['node']} ({node['host']}): {in_words(node)}")
     if not found:
         say(args, f"{shown(args.dataset)} is neither staged nor being staged on this node")
+        for copy in status_from(args.dataset, args.dest):
+            say(args, f"{copy['path']} is a copy of what it was before: stage it again")
     return EXIT_DONE
 
 
@@ -208,13 +205,14 @@ def _say_dest(args: argparse.Namespace, dest: Path, system: FileSystem) -> None:
 
 
 def _in_one_line(summary: StageSummary, staged: Manifest) -> str:
-    copied, rate = summary.copied_bytes, summary.copied_bytes / max(summary.seconds, 1e-9)
-    by = f", by the rates of {summary.rates}" if summary.rates else ""
-    held = f"{counted(staged.num_samples, 'sample')} in {counted(len(staged.shards), 'shard')}"
-    if staged.format == TREE:
-        held = counted(num_files(staged), "file")
-    done = f"{format_size(copied)} copied in {summary.seconds:.2f} s, {format_size(rate)}/s"
-    return f"{summary.node}: {held}, {done if copied else 'already here'} ({summary.strategy}{by})"
+    copied, seconds = summary.copied_bytes, f"{summary.seconds:.2f} s"
+    samples = f"{counted(staged.num_samples, 'sample')} in {counted(len(staged.shards), 'shard')}"
+    held = counted(num_files(staged), "file") if staged.format == TREE else samples
+    done = f"waited {seconds} for the process that copied it" if summary.has_waited else "already here"
+    if copied:
+        by = f"{summary.strategy}, by the rates of {summary.rates}" if summary.rates else summary.strategy
+        done = f"{format_size(copied)} copied in {seconds}, {format_size(copied / max(summary.seconds, 1e-9))}/s ({by})"
+    return f"{summary.node}: {held}, {done}"
 
 
 def _options(args: argparse.Namespace) -> Options:
@@ -249,8 +247,8 @@ class _Shown:
         self._knows_all = True
         total, left = sum(node.lacked for node in nodes), sum(node.lacks for node in nodes)
         slowest = max(nodes, key=lambda node: node.lacks)
-        count = f"{len(nodes)} node{'s' * (len(nodes) > 1)}"
-        self._progress.note = f"{count}, slowest {slowest.owner.host} with {format_size(slowest.lacks)} left"
+        last = f"slowest {slowest.owner.host} with {format_size(slowest.lacks)} left"
+        self._progress.note = f"{counted(len(nodes), 'node')}, {last}"
         self._begin(total)
         self._go_on(total - left)
 
@@ -288,7 +286,8 @@ def clean(args: argparse.Namespace) -> int:
     if args.dest is None and not args.keep:
         for folder in folders_with_copies():
             if folder not in folders_to_clean() and (kept := len(copies(folder))):
-                say(args, f"left {kept} in {folder}, which dlio stage does not choose: dlio clean {folder} removes it")
+                held = f"{counted(kept, 'copy', 'copies')} in {folder}, which dlio stage does not choose"
+                say(args, f"left {held}: dlio clean {folder} cleans it")
     return EXIT_DONE
 
 
@@ -296,7 +295,6 @@ def _why_nothing(dest: Path | None) -> str:
     """Returns why nothing was removed."""
     if dest is None:
         return "removed nothing: no unused data set is staged in the folders of this node"
-    kept = len(copies(dest))
-    if kept:
-        return f"removed nothing: {kept} in {dest / 'dlio'} are in use, or belong to another user"
+    if kept := len(copies(dest)):
+        return f"removed nothing: {counted(kept, 'copy', 'copies')} in {dest / 'dlio'}, in use or of another user"
     return f"removed nothing: no data set is staged in {dest}"

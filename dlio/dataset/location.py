@@ -37,14 +37,19 @@ _SHARDS = {
 }
 
 
+NO_PATH = "an empty path: is a variable of your script not set?"
+
+
 def names_url(given: str | PathLike[str]) -> bool:
     """Returns whether what a user gives is a URL; else it is a path.
 
     Raises:
-        UsageError: it is neither text nor a path, or is a URL that pathlib has turned into a path.
+        UsageError: it is neither text nor a path, is empty, or is a URL that pathlib has turned into a path.
     """
     if not isinstance(given, str | PathLike):
         raise UsageError(f"{given!r} is neither a path nor a URL: give a str or a Path")
+    if not os.fspath(given):  # pathlib would take it for this folder
+        raise UsageError(NO_PATH)
     if os.fspath(given).startswith(REMOTE) and not is_url(given):
         raise UsageError(
             f"{given} is a URL with one slash only, because pathlib removed the other: give a str with both"

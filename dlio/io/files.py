@@ -172,7 +172,9 @@ def _advice(error: OSError) -> str:
         return ": free some space or choose another folder"
     if error.errno == errno.EDQUOT:
         return ": remove files that the quota counts, ask for a larger quota, or choose another folder"
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+    if error.errno == errno.EROFS:
+        return ": choose a folder that can be written"
+    if error.errno in (errno.EACCES, errno.EPERM):
         return ": check the owner and mode of the file and its folder"
     limit = None if error.errno == errno.EAGAIN else limits.reached(error)
     return f": {limit}" if limit else ""

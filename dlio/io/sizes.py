@@ -47,6 +47,6 @@ def format_date(time_ns: int) -> str:
     return f"{date:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def counted(number: int, thing: str) -> str:
-    """Returns such as `1 shard` or `2,000 shards`."""
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+def counted(number: int, thing: str, things: str = "") -> str:
+    """Returns such as `1 shard` or `2,000 shards`; `things` are those whose name does not only gain an s."""
+    return f"{number:,} {thing if number == 1 else things or f'{thing}s'}"

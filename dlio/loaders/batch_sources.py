@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
 from dlio.images.composed import mix_of
+from dlio.io.sizes import counted
 from dlio.loaders import batches
 from dlio.loaders.dataset import VALID, Batch, PackedSamples
 from dlio.loaders.mixture import Data, Mixture
@@ -157,5 +158,5 @@ def described(samples: PackedSamples, indices: Indices) -> str:
     """Returns the number of samples and the names of their shards, for errors."""
     manifest = samples.manifest
     names = list(dict.fromkeys(manifest.shards[samples.locate(i)[0]].name for i in indices))
-    more = f" and {len(names) - _SHOWN_SHARDS} more shards" if len(names) > _SHOWN_SHARDS else ""
+    more = f" and {counted(len(names) - _SHOWN_SHARDS, 'more shard')}" if len(names) > _SHOWN_SHARDS else ""
     return f"{len(indices)} samples of {', '.join(names[:_SHOWN_SHARDS])}{more} in {manifest.root}"

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from dlio.errors import CorruptRecordError
 from dlio.io import trace
+from dlio.io.sizes import counted
 from dlio.locking.fork_lock import ForkLock
 
 _KEEPS_UP = 0.05  # share of an epoch; a trainer that waits less gains little by a change
@@ -93,7 +94,7 @@ def verdict(stats: Mapping[str, float], num_cores: int, *, faster: str = "--crop
     needed_seconds = sum(stats[f"{stage}_seconds"] for stage in _STAGES)
     idle_seconds = max(epoch_seconds - stats["wait_seconds"], epoch_seconds / num_cores)
     wanted = min(num_cores, max(num_threads + 1, -int(-needed_seconds // idle_seconds)))
-    advice = [f"use {wanted} thread{'s' * (wanted > 1)}"] if wanted > num_threads else []
+    advice = [f"use {counted(int(wanted), 'thread')}"] if wanted > num_threads else []
     busiest = _awaited(stats) if busiest == "read" else busiest
     advice += {
         "read": ["stage to local storage, or shuffle by a Window"],
@@ -102,7 +103,7 @@ def verdict(stats: Mapping[str, float], num_cores: int, *, faster: str = "--crop
         "decode": [f"pack with {faster}, or smaller images" if faster else "pack smaller images"],
         "collate": ["leave collate_fn out"],
     }[busiest]
-    threads = "no threads" if not num_threads else f"{num_threads} thread{'s' * (num_threads > 1)}"
+    threads = "no threads" if not num_threads else counted(int(num_threads), "thread")
     return f"{begin}: {busiest}-bound, {threads}; {', or '.join(advice)}"
 
 

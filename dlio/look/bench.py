@@ -18,7 +18,7 @@ from dlio.images import RandomResizedCrop, Transform
 from dlio.io import files
 from dlio.io.filesystems import filesystem_of, local_folders
 from dlio.io.ground import check_ground
-from dlio.io.sizes import format_size
+from dlio.io.sizes import counted, format_size
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.sampling.rank import num_cores_of_rank
 from dlio.look.measure import loading, storage
@@ -145,7 +145,7 @@ def bench(
         report("decode, 1 thread", decode_rate, "images/s")
         for count, rate in _loader_rates(here, transform):
             loader_rates[count] = rate
-            report(f"loader, {count} thread{'s' * (count > 1)}", rate, "samples/s")
+            report(f"loader, {counted(count, 'thread')}", rate, "samples/s")
         if decode_ready:
             windows = _windows(here, transform, report)
     return Measured(

@@ -15,10 +15,11 @@ from dlio.stage import simulate as run_through
 from dlio.stage import strategies
 from dlio.stage.choose import machine_file
 from dlio.stage.choose.auto import choose
+from dlio.stage.choose.choice import check_tree
 from dlio.stage.planning.cost import Cost, LiveCost, Machine, Volume, live_cost
 from dlio.stage.planning.simulation import Simulation
 from dlio.stage.planning.simulation import timeline as drawn
-from dlio.stage.transfer.source import source_of
+from dlio.stage.transfer.tree import anything
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def plan(
     """Returns what it costs to stage a data set on a described cluster.
 
     Args:
-        dataset: the folder, the URL or the manifest of a packed data set.
+        dataset: as for `dlio.stage`, which also stages files and folders that are no data set.
         nodes: the number of nodes.
         local_free: the room on each, in bytes; by default the machine's, or 1 TiB.
         source_rate, client_rate, network_rate, local_rate: bytes per second from the source to all nodes, to one node,
@@ -80,15 +81,18 @@ def plan(
     _check_rates(rates)
     if timeline is not None and not simulate:
         raise UsageError("a timeline needs a simulation: simulate, too")
-    manifest = source_of(dataset).manifest
+    manifest = anything(dataset).manifest
     volume = Volume.of(manifest)
     plain = Machine(nodes, 1 << 40)
     known = machine_file.known(plain, str(machine or ""), manifest, None)
     given: dict[str, Any] = rates | {"free_bytes": local_free, "num_targets": osts}
     cluster = replace(known, **{name: value for name, value in given.items() if value is not None})
     names = [name for name in dict.fromkeys([*strategies.names(), strategy]) if name != strategies.AUTO]
+    if volume.is_tree:
+        check_tree(manifest, strategy, strategies.needs_of(strategy))
+        names = [name for name in names if not strategies.load(name).NEEDS.only_data_sets]
     ways = {name: strategies.cost_of(name, volume, cluster, copies) for name in names}
-    kept = {"replicate": volume.num_bytes, "partition": ways["partition"].bytes_per_node}
+    kept = {} if volume.is_tree else {"replicate": volume.num_bytes, "partition": ways["partition"].bytes_per_node}
     live = tuple(live_cost(name, volume, num_bytes, cluster) for name, num_bytes in kept.items())
     chosen = choose(volume, cluster, epochs)
     simulated_one = chosen.strategy if strategy == strategies.AUTO else strategy

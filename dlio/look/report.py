@@ -199,7 +199,7 @@ def _numbers(values: Sequence[float]) -> str:
 
 def _alike(facts: _Facts, images: Mapping[int, str]) -> str:
     conflicting = sum(len({facts.labels(number) for number in group}) > 1 for group in facts.equal)
-    note = f"{len(facts.equal):,} group{'s' * (len(facts.equal) != 1)} of equal images"
+    note = f"{counted(len(facts.equal), 'group')} of equal images"
     note += f", {conflicting:,} of them in several classes" if conflicting else ""
     pairs = "pair that looks alike" if len(facts.near) == 1 else "pairs that look alike"
     least = "" if similar.are_all_compared(facts.looked.hashes) else "at least "

@@ -15,6 +15,7 @@ from dlio.codecs.orientation import AS_STORED
 from dlio.dataset.schema import Sample
 from dlio.errors import CorruptRecordError, DlioError, SourceError
 from dlio.images import Resize
+from dlio.io.sizes import counted
 from dlio.loaders.dataset import PackedSamples
 from dlio.look import similar
 from dlio.look.classes import evenly_spaced
@@ -143,5 +144,5 @@ def _measured(found: Survey, row: int, image: bytes | npt.NDArray[np.uint8]) -> 
         found.damage[int(found.numbers[row])] = error.text
         return False
     found.sizes[row] = info.height, info.width
-    found.kinds[f"{info.format}, {info.channels} channel{'s' * (info.channels > 1)}"] += 1
+    found.kinds[f"{info.format}, {counted(info.channels, 'channel')}"] += 1
     return True

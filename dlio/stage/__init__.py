@@ -117,7 +117,7 @@ def simulate(
     from dlio.stage.planning.flows import Sizes
     from dlio.stage.planning.simulation import MOST_NODES, simulated
     from dlio.stage.strategies import Simulated, load
-    from dlio.stage.transfer.source import source_of
+    from dlio.stage.transfer.tree import anything
 
     if machine.num_nodes > MOST_NODES or seed < 0:
         raise UsageError(
@@ -126,5 +126,5 @@ def simulate(
     chosen = load(strategy)
     if not isinstance(chosen, Simulated):
         raise UsageError(f"the strategy {strategy} cannot be simulated: its module has no function flows")
-    sizes = dataset if isinstance(dataset, Sizes) else Sizes.of(source_of(dataset).manifest)
+    sizes = dataset if isinstance(dataset, Sizes) else Sizes.of(anything(dataset).manifest)
     return simulated(strategy, chosen.flows(sizes, machine.num_nodes, copies), machine, seed)

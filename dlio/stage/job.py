@@ -132,11 +132,13 @@ class Outcome:
         manifest: the staged data set; its `root` is the staged folder.
         source_bytes: read from the source by this process.
         copied_bytes: written to the destination by this process.
+        has_waited: it waited for another process that completed the copy.
     """
 
     manifest: Manifest
     source_bytes: int = 0
     copied_bytes: int = 0
+    has_waited: bool = False
 
 
 def whole_copy(job: Job) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import math
+import os
 import socket
 import time
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -19,7 +20,8 @@ from dlio.dataset.manifest import Manifest
 from dlio.dataset.shard import files_of
 from dlio.errors import DlioError, StorageError
 from dlio.io import trace
-from dlio.io.filesystems import filesystem_of
+from dlio.io.files import storage_errors
+from dlio.io.filesystems import existing, filesystem_of
 from dlio.io.sizes import format_size
 from dlio.stage.choose.choice import Choice, chosen, machine_of
 from dlio.stage.copies.locations import folder_for_us, remember
@@ -29,7 +31,7 @@ from dlio.stage.meeting import mpi
 from dlio.stage.meeting.listing import ListOnce, by_processes
 from dlio.stage.planning.cost import Cost, Machine, Volume, pays_after_epochs
 from dlio.stage.strategies import AUTO, LayingOut, Needs, Strategy, cost_of, load, needs_of
-from dlio.stage.transfer.source import StagingSource
+from dlio.stage.transfer.source import StagingSource, check_readable
 from dlio.stage.transfer.tree import anything
 
 _log = logging.getLogger(__name__)
@@ -48,6 +50,7 @@ class StageSummary:
         copied_bytes: written here by this process.
         seconds: from the call to its end.
         rates: the file of the rates by which `auto` decided; "" for those of a typical cluster.
+        has_waited: another process copied it in the meantime, maybe with another strategy.
     """
 
     path: str
@@ -58,6 +61,7 @@ class StageSummary:
     copied_bytes: int
     seconds: float
     rates: str = ""
+    has_waited: bool = False
 
 
 def run(
@@ -143,6 +147,7 @@ def _carry_out(choice: Choice, started: float) -> tuple[Manifest, StageSummary]:
         copied_bytes=outcome.copied_bytes,
         seconds=round(time.monotonic() - started, 3),
         rates=choice.cost.rates if choice.cost else "",
+        has_waited=outcome.has_waited,
     )
 
 
@@ -183,7 +188,7 @@ def preview(
     """Returns what `run` with the same arguments would do; writes nothing.
 
     Raises:
-        DlioError: as `dlio.stage`.
+        DlioError: as `dlio.stage`, as far as it is known without reading a file of the data set.
     """
     from dlio.stage.strategies.stripe import layouts_text  # runs commands
 
@@ -195,6 +200,12 @@ def preview(
         raise StorageError(errno.ENOSPC, f"{room} with {decision.strategy}: free some space or choose another folder")
     strategy = load(decision.strategy)
     folder = folder_for_us(job.dest, strategy.copy_name(job), files_of(job.manifest.shards))
+    if not folder.has_manifest():
+        with storage_errors("create", around := folder.path.parent):
+            if not os.access(existing(around), os.W_OK | os.X_OK, effective_ids=True):
+                is_read_only = os.statvfs(existing(around)).f_flag & os.ST_RDONLY
+                raise OSError(refused := errno.EROFS if is_read_only else errno.EACCES, os.strerror(refused))
+        check_readable(job.manifest)
     is_dataset = job.manifest.format != TREE
     pays_after = pays_after_epochs(decision.seconds, job.manifest.num_bytes, machine) if is_dataset else math.inf
     return Preview(

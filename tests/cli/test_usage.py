@@ -180,6 +180,12 @@ def test_a_url_that_a_verb_does_not_take_is_refused_in_words(run, packed, words)
     assert "s3://host/x is a URL: give a path" in err
 
 
+@pytest.mark.parametrize("words", [["stage", "", "local"], ["stage", "packed", ""], ["clean", ""], ["verify", ""]])
+def test_a_variable_that_is_not_set_is_not_taken_for_this_folder(run, words):
+    code, _, err = run(*words)
+    assert code == 2 and "an empty path: is a variable of your script not set?" in err
+
+
 def test_a_cache_size_without_a_background_is_refused(run, packed, tmp_path):
     code, _, err = run("stage", packed, tmp_path / "local", "--cache-size", "1MiB")
     assert code == 2 and "--cache-size needs --background" in err

@@ -9,14 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import dlio
 from dlio.dataset.manifest import File, Manifest, Shard
 from dlio.dataset.schema import Schema
-from dlio.errors import StorageError
+from dlio.errors import StorageError, UsageError
 from dlio.stage import simulate
 from dlio.stage.choose.auto import choose
 from dlio.stage.planning.cost import Machine, Volume, live_cost, pays_after_epochs
 from dlio.stage.planning.owners import BLOCK_BYTES
 from dlio.stage.strategies import cost_of
+from tests.helpers.staging import MiB
 
 GB = 10**9
 BASIC = ("replicate", "broadcast", "partition")
@@ -58,6 +60,19 @@ def test_a_plan_counts_the_targets_that_files_use() -> None:
     single = cost_of("stripe", Volume(5 * GB, 1), machine)  # over 8 targets, by the policy
     assert single.seconds == pytest.approx(1 + 100 / 8)
     assert "use 8 of them" in single.why
+
+
+def test_a_folder_is_planned_as_it_is_staged(tmp_path: Path) -> None:
+    for name in "abcd":
+        (tmp_path / name).write_bytes(bytes(MiB))
+    found = dlio.plan(tmp_path, nodes=4, epochs=3, simulate=True)
+    assert {way.strategy for way in found.ways} == {"replicate", "broadcast"}, "others need a data set"
+    assert (found.live, found.chosen.copies, found.chosen.why.count("epochs")) == ((), 4, 0)
+    assert found.simulated is not None and found.simulated.num_bytes["source"] > 16 * MiB
+    with pytest.raises(UsageError, match="partition: only data sets"):
+        dlio.plan(tmp_path, nodes=4, strategy="partition")
+    with pytest.raises(StorageError, match="do not fit into the 3,145,728 of each node: choose"):
+        dlio.plan(tmp_path, nodes=4, local_free=3 * MiB)  # parts would
 
 
 def test_the_epochs_that_staging_needs_to_pay_for_itself() -> None:

@@ -38,7 +38,7 @@ def test_one_node_with_room_takes_the_whole(dataset: Manifest, tmp_path: Path) -
 
 def test_nodes_that_cannot_agree_refuse_to_stage_in_parts(dataset: Manifest, small_disk: Callable[[str], Path]) -> None:
     disk = small_disk("size=19m")
-    with pytest.raises(StorageError, match=r"do not fit into the .* take the strategy partition with 1 copies"):
+    with pytest.raises(StorageError, match=r"do not fit into the .* take the strategy partition with 1 copy"):
         dlio.stage(dataset, disk, topology=node(0, 3))
 
 

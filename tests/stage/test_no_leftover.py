@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import dlio
 from dlio.cli import main
-from dlio.dataset.manifest import Manifest
+from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import StorageError
+from dlio.stage.run import preview, run
+from tests.helpers.users import open_to_all, unprivileged
 
 
 @pytest.mark.parametrize("strategy", ["auto", "replicate"])
@@ -19,6 +24,32 @@ def test_a_dry_run_checks_the_room(dataset: Manifest, small_disk, capsys, strate
         assert main(["stage", str(dataset.root), str(disk), "--strategy", strategy, *words]) == 4
         assert "are needed" in capsys.readouterr().err
         assert not list(disk.iterdir())
+
+
+HARMS: dict[str, Callable[[Path], None]] = {
+    "missing": Path.unlink,
+    "shorter": partial(os.truncate, length=1),
+    "not for us": partial(Path.chmod, mode=0),
+    "in a folder": partial(Path.chmod, mode=0),
+}
+
+
+@pytest.mark.parametrize("harm", [*HARMS, "nowhere"])
+def test_a_dry_run_fails_as_the_copy_would(dataset: Manifest, tmp_path: Path, harm: str) -> None:
+    local, path = open_to_all(tmp_path), dataset.root / dataset.shards[3].files[0].name
+    if harm == "nowhere":
+        local.chmod(0o555)
+        path = local / "dlio"
+    else:
+        HARMS[harm](path)
+    if harm == "in a folder":
+        (dataset.root / NAME).unlink()
+    with unprivileged():
+        with pytest.raises(StorageError, match=str(path)) as failed:
+            run(dataset.root, local)
+        with pytest.raises(StorageError) as foretold:
+            preview(dataset.root, local)
+    assert failed.value.text == foretold.value.text
 
 
 def test_what_another_job_has_staged_stays(dataset: Manifest, tmp_path: Path) -> None:

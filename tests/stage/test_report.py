@@ -12,15 +12,18 @@ from pathlib import Path
 
 import pytest
 
+import dlio
 from dlio import cli
 from dlio.cli import progress as progress_module
 from dlio.cli.progress import Progress
 from dlio.cli.stage import _Shown
-from dlio.dataset.manifest import Manifest
+from dlio.dataset.manifest import NAME, Manifest
+from dlio.locking.claim import claimed
 from dlio.locking.owner import Owner
+from dlio.stage.client.client import Following
 from dlio.stage.meeting.peer import Peer
 from tests.helpers.forked import Forked
-from tests.helpers.staging import node
+from tests.helpers.staging import folder_of, node
 
 
 @pytest.fixture
@@ -73,3 +76,42 @@ def test_each_node_prints_one_object_of_all_that_it_did(dataset: Manifest, tmp_p
         report = json.loads(outputs[2].read_text())
         assert (report["source_bytes"], report["copied_bytes"]) == (expected, expected)
         assert report["path"] == str(tmp_path / "local" / "dlio" / dataset.content_id)
+
+
+def test_a_process_that_waits_for_another_ones_copy_says_so(
+    dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["stage", str(dataset.root), str(tmp_path / "local")]
+    assert cli.main(where) == cli.main(where) == 0
+    copied, found = capsys.readouterr().out.splitlines()[::2]
+    assert copied.endswith("(replicate)") and found.endswith(": 6 samples in 7 shards, already here")
+    folder = folder_of(dlio.stage(dataset, tmp_path / "local"))
+    manifest, plain = folder.path / NAME, Following.is_done
+
+    def is_done(following: Following) -> bool:
+        (tmp_path / "manifest").rename(manifest)
+        return plain(following)
+
+    monkeypatch.setattr(Following, "is_done", is_done)
+    manifest.rename(tmp_path / "manifest")
+    with claimed(folder.claims, lambda: False):
+        assert cli.main(where) == 0
+    assert re.search(
+        r"shards, waited \d\.\d\d s for the process that copied it$", capsys.readouterr().out, re.MULTILINE
+    )
+
+
+def test_the_copy_of_a_file_that_has_changed_since_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, local = tmp_path / "weights", str(tmp_path / "local")
+    file.write_text("1")
+    staged = dlio.stage(file, local)
+    file.write_text("22")
+    assert cli.main(["stage", str(file), local, "--status"]) == 0
+    neither, before = capsys.readouterr().out.splitlines()
+    assert neither == f"{file} is neither staged nor being staged on this node"
+    assert before == f"{staged.root} is a copy of what it was before: stage it again"
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")
+    assert cli.main(["clean", local]) == 0
+    assert capsys.readouterr().out == f"removed nothing: 1 copy in {local}/dlio, in use or of another user\n"

@@ -85,7 +85,7 @@ def test_one_target_per_file_skips_those_that_are_down(lustre: Path, dataset: Ma
 def test_a_dry_run_shows_the_placement(lustre: Path, dataset: Manifest) -> None:
     options = Options(ost_per_rank=True, stripe_size=MiB)
     shown = preview(dataset, lustre, strategy="stripe", options=options, topology=node(0, 2))
-    assert shown.layout.startswith("3 files over 1 targets from target 0 on, 1,048,576 bytes in turn; 2 files over ")
+    assert shown.layout.startswith("3 files over 1 target from target 0 on, 1,048,576 bytes in turn; 2 files over ")
     assert not list(lustre.iterdir())
 
 

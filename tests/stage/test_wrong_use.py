@@ -31,6 +31,13 @@ WRONG: dict[str, tuple[Callable[[Manifest, Path], object], str]] = {
         lambda source, folder: ensure_agent(source.root, written(folder) / "local"),
         "/file is a file: name a folder to stage",
     ),
+    "a broken link": (
+        lambda source, folder: dlio.stage(source, broken_link(folder)),
+        "/link is a link to no folder: name a folder to stage to",
+    ),
+    "no folder": (lambda source, folder: dlio.stage("", folder / "local"), "an empty path: is a variable"),
+    "an empty folder": (lambda source, folder: dlio.stage(source, ""), "an empty path: is a variable"),
+    "all": (lambda source, folder: dlio.stage("/", folder / "local"), "/ has no name: give a file or folder in it"),
     "a number too large": (
         lambda source, folder: described(machine_file(folder), Machine(2, 1)),
         "source as 10+: int too large",
@@ -41,6 +48,11 @@ WRONG: dict[str, tuple[Callable[[Manifest, Path], object], str]] = {
 def written(folder: Path) -> Path:
     (folder / "file").write_text("not empty")
     return folder / "file"
+
+
+def broken_link(folder: Path) -> Path:
+    (folder / "link").symlink_to("nowhere")
+    return folder / "link"
 
 
 def machine_file(folder: Path) -> str:

@@ -92,8 +92,11 @@ class _Group:
         reading, writing = os.pipe()
         self._child = os.fork()
         if not self._child:
-            os.close(reading)
-            _work(writing, schedules, self._base)
+            try:
+                os.close(reading)
+                _work(writing, schedules, self._base)
+            finally:  # whatever it raised: the caller's code is not run a second time
+                os._exit(1)
         os.close(writing)
         self._source = os.fdopen(reading, "rb")
 
@@ -119,8 +122,8 @@ class _Group:
 
 def _work(writing: int, schedules: Sequence[Schedule], base: Path) -> NoReturn:
     """Runs schedules in this process, and ends it; no `finally` of a simulated process runs."""
-    faulthandler.enable()
-    faulthandler.register(signal.SIGXCPU, chain=True)  # says where it hangs
+    faulthandler.enable(2)  # pytest's sys.stderr may have no descriptor
+    faulthandler.register(signal.SIGXCPU, 2, chain=True)  # says where it hangs
     _close_all_but(writing)  # the results of others, whose end only their parent must read
     with suppress(BrokenPipeError), os.fdopen(writing, "wb") as sink:
         for number, each in enumerate(schedules):
@@ -129,7 +132,7 @@ def _work(writing: int, schedules: Sequence[Schedule], base: Path) -> NoReturn:
             try:
                 outcome = scenario.run(each.seed, each.size, each.faults, folder, keep=each.keep, until=each.until)
             except KeyboardInterrupt:
-                os._exit(1)
+                raise
             except BaseException:
                 outcome = Outcome(each.seed, broken=f"the simulator failed: {traceback.format_exc()}")
             pickle.dump(outcome, sink)

@@ -17,7 +17,7 @@ from dlio.cluster.launchers import LAUNCHERS
 from dlio.cluster.topology import Topology
 from dlio.errors import DISTRIBUTION, all_requirements
 from dlio.io.filesystems import memory_left
-from dlio.io.sizes import format_size
+from dlio.io.sizes import counted, format_size
 from dlio.loaders.sampling.rank import num_cores_of_rank
 from dlio.look.checks.finding import Finding, State, judged
 
@@ -71,7 +71,7 @@ def cores(check: str) -> Iterator[Finding]:
     """The cores that this rank may use, against those of the node."""
     mine, all_cores, ranks = num_cores_of_rank(), os.cpu_count() or 1, Topology.from_env().local_world_size or 1
     advice = f"ask for more, such as srun --cpus-per-task={all_cores // ranks}, or mpiexec --bind-to none"
-    found = f"{mine} of {all_cores} for this rank, {ranks} rank{'s' * (ranks > 1)} on this node"
+    found = f"{mine} of {all_cores} for this rank, {counted(ranks, 'rank')} on this node"
     yield judged(check, found, mine * ranks <= all_cores // 2, advice)
 
 

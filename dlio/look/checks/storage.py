@@ -82,7 +82,7 @@ def leftovers(check: str) -> Iterator[Finding]:
 
 
 def _counted(staged: Sequence[StagedFolder]) -> str:
-    return "1 copy" if len(staged) == 1 else f"{len(staged):,} copies"
+    return counted(len(staged), "copy", "copies")
 
 
 def _num_bytes(copy: StagedFolder) -> int:

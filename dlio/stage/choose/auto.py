@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from dlio.errors import StorageError
-from dlio.io.sizes import format_size
+from dlio.io.sizes import counted, format_size
 from dlio.stage.planning.cost import Cost, Machine, Volume, pays_after_epochs
 from dlio.stage.strategies import Needs, cost_of, load, names, names_for
 
@@ -37,25 +37,22 @@ def choose(volume: Volume, machine: Machine, epochs: int = 0) -> Cost:
 def _chosen(volume: Volume, machine: Machine, epochs: int) -> Cost:
     chosen = _fitting(volume, machine)
     pays_after = pays_after_epochs(chosen.seconds, volume.num_bytes, machine)
-    if not epochs:
+    if not epochs or volume.is_tree:
         return chosen
     if pays_after <= epochs:
         return replace(chosen, why=f"{chosen.why}; it pays after {pays_after:.1f} epochs")
     agreed = machine.can_exchange and machine.num_nodes > 1
     parts = _in_parts(volume, machine, 1) if agreed else None
     if parts and pays_after_epochs(parts.seconds, volume.num_bytes, machine) <= epochs:
-        return replace(parts, why=f"one copy in parts pays within {_epochs(epochs)}, all on every node does not")
+        within = counted(epochs, "epoch")
+        return replace(parts, why=f"one copy in parts pays within {within}, all on every node does not")
     return replace(chosen, why=f"{chosen.why}; {_too_late(pays_after, epochs)}")
 
 
 def _too_late(pays_after: float, epochs: int) -> str:
     if math.isinf(pays_after):
         return "it never pays: reading in place is as fast"
-    return f"it pays after {pays_after:.1f} epochs, but a job of {_epochs(epochs)} should read in place"
-
-
-def _epochs(number: int) -> str:
-    return f"{number} epoch{'s' * (number != 1)}"
+    return f"it pays after {pays_after:.1f} epochs, but a job of {counted(epochs, 'epoch')} should read in place"
 
 
 def already_there(num_nodes: int) -> Cost:
@@ -83,6 +80,8 @@ def _fitting(volume: Volume, machine: Machine) -> Cost:
     if parts := _in_parts(volume, machine, int((room - volume.largest_shard) * n // num_bytes)):
         large = f"{format_size(num_bytes)} do not fit into the {format_size(room)} of each node"
         return replace(parts, why=f"{large}, but parts of them do")
+    if volume.is_tree:
+        raise StorageError(f"{num_bytes:,} bytes do not fit into the {room:,} of each node: choose another folder")
     if volume.largest_shard > room:
         one = f"one shard of {volume.largest_shard:,} bytes does not fit: a node has room for {room:,}"
         raise StorageError(f"{one}. Convert the data set to smaller shards (--shard-size), or choose another folder")
@@ -94,7 +93,7 @@ def _fitting(volume: Volume, machine: Machine) -> Cost:
 
 def _in_parts(volume: Volume, machine: Machine, copies: int) -> Cost | None:
     """Returns the cheapest way to at most `copies` copies in parts; None if parts do not fit."""
-    if copies < 1:
+    if copies < 1 or volume.is_tree:
         return None
     ways = _costs(volume, machine, min(copies, machine.num_nodes - 1), lambda needs: needs.parts and not needs.shared)
     fitting = [way for way in ways if way.bytes_per_node + volume.largest_shard <= machine.free_bytes]

@@ -20,7 +20,7 @@ from dlio.dataset.manifest import NAME, Manifest
 from dlio.dataset.shard import files_of
 from dlio.errors import StorageError, UsageError
 from dlio.io.filesystems import filesystem_of, local_folders, memory_left
-from dlio.io.sizes import format_size
+from dlio.io.sizes import counted, format_size
 from dlio.locking.owner import node_id
 from dlio.stage.choose.auto import already_there, choose, choose_shared
 from dlio.stage.choose.machine_file import known
@@ -103,7 +103,9 @@ def _check(job: Job, strategy: str, needs: Needs | None) -> None:
     Refuses a data set whose files have no digests, too: a copy could not be verified. Raises UsageError.
     """
     if job.manifest.format == TREE:
-        _check_tree(job, strategy, needs)
+        check_tree(job.manifest, strategy, needs)
+        if job.options.mode is not None:
+            raise UsageError(f"{job.manifest.path} keeps its modes: leave out the mode {job.options.mode:o}")
     elif any(not shard.files[0].digest for shard in job.manifest.shards):
         advice = "dlio index with --checksums and --overwrite reads each file once"
         raise UsageError(f"{job.manifest.root} was indexed without checksums, so no copy could be verified: {advice}")
@@ -111,8 +113,9 @@ def _check(job: Job, strategy: str, needs: Needs | None) -> None:
         what = "" if job.manifest.format == TREE else "the data set "
         raise UsageError(f"{job.dest} is inside {what}{job.manifest.path}: stage to a folder outside it")
     for path in (job.dest, *job.dest.parents):
-        if os.path.isfile(path):  # noqa: PTH113  an inaccessible path is not such a file
-            raise UsageError(f"{path} is a file: name a folder to stage to")
+        if os.path.lexists(path) and not os.path.isdir(path):  # noqa: PTH112  nor does it raise for a closed folder
+            what = "a link to no folder" if os.path.islink(path) else "a file"  # noqa: PTH114
+            raise UsageError(f"{path} is {what}: name a folder to stage to")
     system = filesystem_of(job.dest)
     if system.shared and not job.options.allow_shared and not (needs and needs.shared):
         raise UsageError(
@@ -121,15 +124,13 @@ def _check(job: Job, strategy: str, needs: Needs | None) -> None:
         )
 
 
-def _check_tree(job: Job, strategy: str, needs: Needs | None) -> None:
-    """Refuses what does not go with a file or folder that is staged as it is; raises UsageError."""
-    if needs and (needs.shared or needs.parts):
+def check_tree(manifest: Manifest, strategy: str, needs: Needs | None) -> None:
+    """Refuses a strategy that does not go with a file or folder that is staged as it is; raises UsageError."""
+    if needs and needs.only_data_sets:
         advice = (
             "only data sets can be striped or partitioned: choose replicate or broadcast, and a folder on each node"
         )
-        raise UsageError(f"{job.manifest.path} cannot be staged with {strategy}: {advice}")
-    if job.options.mode is not None:
-        raise UsageError(f"{job.manifest.path} keeps its modes: leave out the mode {job.options.mode:o}")
+        raise UsageError(f"{manifest.path} cannot be staged with {strategy}: {advice}")
 
 
 def decide(job: Job) -> Cost:
@@ -155,7 +156,7 @@ def decide(job: Job) -> Cost:
     if not machine.can_exchange and load(decision.strategy).NEEDS.parts:
         raise StorageError(
             f"{decision.why}, but the nodes cannot agree on that here: if all have as much room as this one, "
-            f"take the strategy {decision.strategy} with {decision.copies} copies"
+            f"take the strategy {decision.strategy} with {counted(decision.copies, 'copy', 'copies')}"
         )
     return decision
 

@@ -95,7 +95,7 @@ def take(folder: StagedFolder) -> None:
     except OSError as error:
         if job and any(lease.user in (0, _owner_of(folder)) for lease in taken):
             return
-        _log.warning("%s is used without a lease, and may be removed: %s", folder.path, error)
+        _log.warning("%s is used without a lease, and may be removed: %s", folder.path, error.strerror or error)
 
 
 def _write(opened: OpenFolder, copy: str, job: str, holder: Owner) -> None:

@@ -171,10 +171,11 @@ class LiveFolder:
         """
         found = self._of_any_version(user)
         if found and found.version != _VERSION:
-            problem = (
-                f"process {found.owner.pid} on {found.owner.host} fills {self.staged.path} with another version of dlio"
+            process = f"process {found.owner.pid} on {found.owner.host} fills {self.staged.path}"
+            raise StorageError(
+                f"{process} with another version of dlio, whose live folders have the version {found.version}, not "
+                f"{_VERSION}: wait until it has ended, or end it with dlio clean; then stage again"
             )
-            raise StorageError(f"{problem}: wait until it has ended, or end it with dlio clean; then stage again")
         return found
 
     def _of_any_version(self, user: int | None) -> AgentRecord | None:

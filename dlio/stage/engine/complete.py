@@ -96,7 +96,7 @@ def _complete(job: Job, plan: Plan, copy: str, meeting: Meeting | None) -> Outco
     with closing(following), claimed(folder.claims, is_done) as claims:
         if claims is None:
             check_safe(folder)
-            return Outcome(staged)
+            return Outcome(staged, has_waited=True)
         with residue_removed(folder, claims[0]):
             filled = fill(job, plan, folder, claims, Foreground(job), meeting=meeting)
     return replace(filled, manifest=staged)

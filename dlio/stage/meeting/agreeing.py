@@ -16,6 +16,7 @@ from pathlib import Path
 
 from dlio.errors import DigestError
 from dlio.io import files, world
+from dlio.io.sizes import counted
 from dlio.stage.copies.learned import DIGEST_BYTES, Learned
 from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.meeting.peer import STUCK_SECONDS, Peer
@@ -68,7 +69,7 @@ def agree(
             since = world.monotonic()
             continue
         if world.monotonic() - since > patience:
-            _log.warning("no other node knows the digests of %d files: they are read from the source", len(asked))
+            _log.warning("no other node knows the digests of %s: the source is read", counted(len(asked), "file"))
             break
         world.sleep(_SOON_SECONDS)
     for number in sorted(left):

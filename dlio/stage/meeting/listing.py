@@ -31,7 +31,7 @@ from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.meeting.peer import Peer
 from dlio.stage.planning.owners import owner_now
 from dlio.stage.protocol import tcp, wire
-from dlio.stage.protocol.connection import AgentError, BusyError, Connection, is_node, node_client, node_of
+from dlio.stage.protocol.connection import BusyError, Connection, is_node, node_client, node_of
 from dlio.stage.protocol.serving import Serving, ended_by
 from dlio.stage.protocol.wire import Op, Request, Status, WireError
 
@@ -164,8 +164,6 @@ def _found(meeting: Meeting, content: str, lists: _Lists, own: world.Address | N
         try:
             with closing(tcp.connect(peer.address, meeting.token, content, node_client(meeting.node))) as connection:
                 return _asked(connection), False
-        except AgentError:  # what is wrong with the folder, which it would be here, too
-            raise
         except OSError as error:
             failures += 1
             meeting.failed(node, error)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
 
+from dlio.dataset.location import TREE
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
 from dlio.io.sizes import format_size
@@ -97,19 +98,21 @@ class Volume:
         num_files: the number of files.
         largest_shard: bytes of the largest shard; a node's part exceeds the mean part by less than that.
         num_samples: the number of samples.
+        is_tree: whether it is a file or folder that is no data set, of which only the whole is of use.
     """
 
     num_bytes: int
     num_files: int = 1
     largest_shard: int = 0
     num_samples: int = 0
+    is_tree: bool = False
 
     @classmethod
     def of(cls, manifest: Manifest) -> Volume:
         """Returns the size of a data set."""
         sizes = [shard.num_bytes for shard in manifest.shards]
         num_files = sum([len(shard.files) for shard in manifest.shards])
-        return cls(sum(sizes), num_files, max(sizes, default=0), manifest.num_samples)
+        return cls(sum(sizes), num_files, max(sizes, default=0), manifest.num_samples, manifest.format == TREE)
 
 
 @dataclass(frozen=True, slots=True)

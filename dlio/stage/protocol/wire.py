@@ -31,6 +31,7 @@ MAX_STAT = 64 << 10
 MOST_DIGESTS = 4096  # of one reply
 
 _MAGIC, _VERSION = b"dlio", 3
+_SAME = "run the same dlio in all processes of a job"
 _HEAD = struct.Struct("<4sBBHI")
 _RANGE = struct.Struct("<QQ")
 _REPLY = struct.Struct("<4sBBHQ")
@@ -125,7 +126,11 @@ def send_request(peer: world.Socket, request: Request) -> None:
 def receive_request(peer: world.Socket) -> Request:
     """Returns the next request; raises WireError if it is none, OSError if the connection fails."""
     magic, version, op, count, file = _HEAD.unpack(receive(peer, _HEAD.size))
-    _check(magic, version)
+    try:
+        _check(magic, version)
+    except WireError as error:  # the head of a reply is the same in all versions
+        _send(peer, _REPLY.pack(_MAGIC, version, Status.ERROR, Origin.DISK, len(error.text)) + error.text.encode())
+        raise
     if op not in iter(Op) or count > MAX_RANGES:
         raise WireError(
             f"a request of op {op} with {count} ranges: expected op 1 to {len(Op)}, at most {MAX_RANGES} ranges"
@@ -181,7 +186,8 @@ def receive_reply(peer: world.Socket, limit: int) -> Reply:
 
 def _check(magic: bytes, version: int) -> None:
     if magic != _MAGIC or version != _VERSION:
-        raise WireError("a frame of another protocol or version: run the same dlio on all nodes")
+        found = f"version {version} of it" if magic == _MAGIC else "another protocol"
+        raise WireError(f"this process speaks version {_VERSION} of dlio's protocol, the other one {found}: {_SAME}")
 
 
 def receive(peer: world.Socket, num_bytes: int) -> bytes:
@@ -200,7 +206,8 @@ def receive_into(peer: world.Socket, target: memoryview) -> None:
         except BlockingIOError as error:
             raise _stalled() from error
         if not count:
-            raise WireError("the connection was closed in the middle of a frame")
+            cut = "the connection was closed in the middle of a frame: the other process has ended, or does not know"
+            raise WireError(f"{cut} version {_VERSION} of dlio's protocol: {_SAME}")
         target = target[count:]
         if target and world.monotonic() > deadline:
             raise TimeoutError(f"less than {LEAST_RATE:,} bytes arrived in a second")

@@ -37,6 +37,11 @@ class Needs:
     shared: bool = False
     parts: bool = False
 
+    @property
+    def only_data_sets(self) -> bool:
+        """Whether it stages data sets only, and no other files and folders."""
+        return self.shared or self.parts
+
 
 class Strategy(Protocol):
     """What a strategy's module holds."""

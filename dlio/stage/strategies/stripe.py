@@ -33,6 +33,7 @@ import numpy as np
 from dlio.dataset.shard import files_of
 from dlio.errors import StorageError, UsageError
 from dlio.io.filesystems import filesystem_of
+from dlio.io.sizes import counted
 from dlio.stage.job import Job, whole_copy
 from dlio.stage.planning.cost import Cost, Machine, Volume
 from dlio.stage.planning.flows import THREADS, Flows, Sizes, flows_alone, totals
@@ -60,7 +61,7 @@ def cost(volume: Volume, machine: Machine, copies: int) -> Cost:
     count = stripe_count(num_bytes // num_files, volume.num_files, most)
     used = min(most, num_files * count)
     written = num_bytes / min(machine.source * used / most, nodes)
-    why = f"{volume.num_files:,} files over {count} of {most} targets each use {used} of them"
+    why = f"{counted(volume.num_files, 'file')} over {count} of {most} targets use {used} of them"
     return Cost(1, 0, num_bytes, read + written, why)
 
 
@@ -160,7 +161,7 @@ def stripe_count(num_bytes: int, num_files: int, num_targets: int) -> int:
 def layouts_text(layouts: Iterable[Layout]) -> str:
     """Returns in one line the number of files of each layout; "" for no files."""
     return "; ".join(
-        f"{number:,} files over {layout.count} targets"
+        f"{counted(number, 'file')} over {counted(layout.count, 'target')}"
         + ("" if layout.first is None else f" from target {layout.first} on")
         + f", {layout.size:,} bytes in turn"
         + (f", in the pool {layout.pool}" if layout.pool else "")

@@ -7,20 +7,22 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from os import PathLike
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from dlio.dataset.location import names_url
+from dlio.dataset.location import TREE, names_url
 from dlio.dataset.manifest import NAME, File, Manifest
-from dlio.dataset.shard_files import advice_if_lost, is_apart
+from dlio.dataset.shard_files import advice_if_lost, files_here, is_apart
 from dlio.errors import StorageError
 from dlio.io import files, world
+from dlio.io.threads import in_threads
 from dlio.stage.copies.access import Access, FolderAccess
 from dlio.stage.transfer.apart import ApartFolder
 
 _HELD = 128  # open files from which ranges are read
+_THREADS = 16  # each stat of a file of a server is a round trip
 
 
 @runtime_checkable
@@ -74,6 +76,25 @@ def source_of(dataset: str | PathLike[str] | Manifest | StagingSource) -> Stagin
 def _mounted(manifest: Manifest) -> StagingSource:
     folder = MountedFolder(manifest)
     return ApartFolder(folder) if any(is_apart(manifest, shard) for shard in manifest.shards[:1]) else folder
+
+
+def check_readable(manifest: Manifest) -> None:
+    """Raises StorageError for a file that a copy could not read: missing, of another size, or not for this user.
+
+    It reads none, and asks no server of a URL.
+    """
+    if manifest.root.is_dir():
+        shards = manifest.shards[manifest.format == TREE :]  # without the list, which each copy makes
+        listed = [file for shard in shards for file in files_here(manifest, shard)]
+        in_threads(_THREADS, partial(_check_readable, manifest.root), listed, "dlio-look")
+
+
+def _check_readable(root: Path, file: File) -> None:
+    path = f"{root}/{file.name}"
+    with files.storage_errors("read", path):
+        _check_size(path, os.stat(path), file)  # noqa: PTH116  of text
+        if not os.access(path, os.R_OK, effective_ids=True):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 class MountedFolder:

@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from dlio.urls import shown
 _THREADS = 64  # each stat of a file of a server is a round trip
 _NO_FILE = (errno.ENOENT, errno.EACCES)
 _AT_ONCE = 16  # files that a thread stats in a row
+_WRONG = {error.__name__.encode(): error for error in (UsageError, ManifestError)}  # begins what is no list
 
 
 def anything(
@@ -65,7 +67,19 @@ def anything(
 def _tree(path: Path, list_once: Callable[[Path, Callable[[], bytes]], bytes] | None) -> TreeFolder:
     if list_once is None or not path.is_dir():
         return TreeFolder(path)
-    return TreeFolder(path, list_once(path, lambda: _encoded(path, list(_listed(path)))))
+    found = list_once(path, partial(_told, path))
+    for name, error in _WRONG.items():
+        if found.startswith(name):
+            raise error(found[len(name) :].decode())
+    return TreeFolder(path, found)
+
+
+def _told(path: Path) -> bytes:
+    """Returns the list of a folder, or what is wrong in it, which each process of the job is to raise."""
+    try:
+        return _encoded(path, list(_listed(path)))
+    except (UsageError, ManifestError) as error:
+        return (type(error).__name__ + error.text).encode(errors="backslashreplace")
 
 
 def _at_url(url: str) -> StagingSource:
@@ -112,7 +126,7 @@ def _is_dataset(path: Path) -> bool:
     if folder != path and path.name != NAME and not path.name.startswith("shard-") and not _lists(folder, path.name):
         return False
     is_one = any((folder / name).exists() for name in (NAME, PARTIAL_NAME, copy))
-    return is_one or (path.with_name(f"{path.name}{TREE_SUFFIX}").exists() and (path.parent / copy).exists())
+    return is_one or ((path.parent / f"{path.name}{TREE_SUFFIX}").exists() and (path.parent / copy).exists())
 
 
 def _lists(folder: Path, name: str) -> bool:

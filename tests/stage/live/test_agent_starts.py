@@ -92,7 +92,7 @@ def test_an_agent_of_another_version_is_refused_and_can_be_ended(
         (live.path / "agent.json").write_text(json.dumps(record))
         with (
             claimed(folder.claims, lambda: False),
-            pytest.raises(StorageError, match="with another version of dlio: wait"),
+            pytest.raises(StorageError, match="whose live folders have the version 3, not 4: wait"),
         ):
             asked(source.content_id if asked is status else source.root, tmp_path / "dest")
         assert end_agents([live]) == {}

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dlio.dataset.manifest import File, Manifest
+from dlio.stage.engine import failures
 from dlio.stage.engine.node import Node
 from dlio.stage.meeting import meeting
 from dlio.stage.planning import owners
@@ -112,6 +113,7 @@ def test_a_file_that_changes_while_its_nodes_read_it_gets_no_name_until_it_is_as
         plain(self, file, offset, target)
 
     monkeypatch.setattr(MountedFolder, "read_range", read_range)
+    monkeypatch.setattr(failures, "_PAUSES", (0.01, 0.1))
     with nodes(path, tmp_path, 2) as found:
         eventually(lambda: min(source_bytes(found)) >= 3 * _PIECE)
         path.write_bytes(old[::-1])

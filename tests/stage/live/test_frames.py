@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import struct
 import threading
@@ -75,15 +76,22 @@ def test_a_long_error_is_cut(pair: Pair) -> None:
 
 @pytest.mark.parametrize("magic, version", [(b"http", 3), (b"dlio", 99)])
 def test_frames_of_another_protocol_or_version_are_refused(pair: Pair, magic: bytes, version: int) -> None:
+    problem = "version 3 of dlio's protocol, the other one (another protocol|version 99 of it): run the same dlio"
     pair[0].sendall(struct.pack("<4sBBHI", magic, version, Op.STAT, 0, 0))
-    with pytest.raises(WireError, match="another protocol or version"):
+    with pytest.raises(WireError, match=problem):
         wire.receive_request(pair[1])
+    told = struct.unpack("<4sBBHQ", wire.receive(pair[0], 16))
+    assert told[:3] == (b"dlio", version, Status.ERROR), "a client of that version can read it"
+    assert re.search(problem, wire.receive(pair[0], told[4]).decode())
+    pair[0].sendall(struct.pack("<4sBBHQ", magic, version, Status.OK, 0, 0))
+    with pytest.raises(WireError, match=problem):
+        wire.receive_reply(pair[1], 0)
 
 
 def test_a_frame_that_is_cut_off_is_an_error(pair: Pair) -> None:
     pair[0].sendall(b"123")
     pair[0].shutdown(socket.SHUT_WR)
-    with pytest.raises(WireError, match="closed in the middle"):
+    with pytest.raises(WireError, match=r"closed in the middle.*or does not know version 3"):  # an older dlio ends so
         wire.receive(pair[1], 4)
 
 

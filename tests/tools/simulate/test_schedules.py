@@ -73,6 +73,9 @@ def test_the_end_of_a_process_is_told_and_the_next_schedules_run(monkeypatch: py
         [],
         ["the", "simulator", "failed:"],
     ]
+    monkeypatch.setattr(forked, "_close_all_but", lambda descriptor: 1 // 0)
+    (failed,) = forked.several([forked.Schedule(1, size, ())])
+    assert failed.broken.startswith("the simulator ended"), "and its process ran no more of this test"
 
 
 def test_a_seed_is_the_same_in_every_process() -> None:
