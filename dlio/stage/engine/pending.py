@@ -146,8 +146,7 @@ class Pending:
         self._first: deque[Piece] = deque()
         self._second: deque[Piece] = deque()
         self._ahead: deque[Piece] = deque()
-        self._rest: Iterator[Piece] = iter(())
-        self._again: Iterator[Piece] = iter(())  # of the divided files that are left, once it is time
+        self._rest = self._again = iter(tuple[Piece]())  # the latter: of divided files that are left, once it is time
         self._left, self._again_at = dict[int, None](), 0.0
         self._order: Sequence[int] = ()
         self._in_background, self._next_round_at = 0, 0.0
@@ -239,7 +238,7 @@ class Pending:
             if self._left and world.monotonic() >= self._again_at:
                 self._again_at = world.monotonic() + LOOK_SECONDS
                 self._again, self._left = self._walk([*self._left]), {}
-            free = [piece for piece in self._ahead if not (self._is_apart and piece.number in self._under_way)]
+            free = [piece for piece in self._ahead if not self._is_held_up(piece.number)]
             if not free and (piece := next(self._again, None) or next(self._rest, None)) is not None:
                 if piece.begin == piece.end:
                     return piece
@@ -250,6 +249,10 @@ class Pending:
                     return lacking
             elif not self._begins_anew():
                 return None
+
+    def _is_held_up(self, number: int) -> bool:
+        """Returns whether another thread asks a file's node; the pieces of a divided file are of all nodes in turn."""
+        return self._is_apart and number in self._under_way and not self._fetching.is_divided(number)
 
     def _walk(self, order: Sequence[int]) -> Iterator[Piece]:
         """Yields what is missing of the files, in order; an empty piece of one that lacks its name only."""

@@ -8,7 +8,7 @@ import os
 import random
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import cast
 
@@ -370,3 +370,26 @@ def test_threads_fetch_different_files_of_other_nodes(is_far: bool, numbers: lis
     taken.append(wanted.take())
     assert [piece[0].number for piece in taken if piece] == numbers
     store.close()
+
+
+def test_the_pieces_of_a_huge_file_are_not_gathered_in_search_of_another_file(tmp_path: Path) -> None:
+    """Threads that take files of different nodes would hold a lock for minutes."""
+    shared, huge = list[Span](), File("huge.sqsh", 1 << 40, "xxh3-128:0")
+
+    class Divided:
+        def share(self, number: int, spans: list[Span], *, is_far: bool) -> Iterator[Span]:
+            for begin in range(0, huge.num_bytes, 4 * MiB):
+                shared.append((begin, begin + 4 * MiB))
+                assert len(shared) < 10
+                yield shared[-1]
+
+        def is_divided(self, number: int) -> bool:
+            return True
+
+        def was_expected(self, number: int, begin: int) -> bool:
+            return False
+
+    store = _store(tmp_path, [huge])
+    pieces = Pending(store, Failures(), cast(Fetching, Divided()), defaultdict(list), 8, is_far=True, is_hurried=True)
+    pieces.follow([0])
+    assert pieces.take() and pieces.take()
