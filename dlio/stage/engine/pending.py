@@ -234,9 +234,10 @@ class Pending:
     def _next_ahead(self, most: int) -> Piece | None:
         if (piece := self._next_of(self._second)) is not None:
             return piece
+        now = world.monotonic()  # once: a round may take as long as the time between two, and the caller holds a lock
         while True:
-            if self._left and world.monotonic() >= self._again_at:
-                self._again_at = world.monotonic() + LOOK_SECONDS
+            if self._left and now >= self._again_at:
+                self._again_at = now + LOOK_SECONDS
                 self._again, self._left = self._walk([*self._left]), {}
             free = [piece for piece in self._ahead if not self._is_held_up(piece.number)]
             if not free and (piece := next(self._again, None) or next(self._rest, None)) is not None:
@@ -247,7 +248,7 @@ class Pending:
                 self._ahead.remove(piece := (free or self._ahead)[0])
                 if (lacking := self._lacking(piece, self._ahead, most)) is not None:
                     return lacking
-            elif not self._begins_anew():
+            elif not self._begins_anew(now):
                 return None
 
     def _is_held_up(self, number: int) -> bool:
@@ -273,9 +274,8 @@ class Pending:
                 else:
                     yield Piece(number, begin, end)
 
-    def _begins_anew(self) -> bool:
+    def _begins_anew(self, now: float) -> bool:
         """Returns whether it goes through the files that are left once more: now and then, as some may have failed."""
-        now = world.monotonic()
         if is_due := now >= self._next_round_at and not self._store.is_complete:
             self._next_round_at = now + LOOK_SECONDS
             self._order = [number for number in self._order if not self._store.is_finished(number)]
