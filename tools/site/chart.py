@@ -1,4 +1,4 @@
-"""Draws docs/peers-*.svg from the tables of docs/performance.md: `python -m tools.site.chart`."""
+"""Draws docs/peers-*.svg from the results of `python -m benchmarks loaders`: `python -m tools.site.chart`."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.results import Result, Table
+from tools.site.performance import RESULTS
+from tools.site.summary import CPU, FROM, JPEG, PNG, column
+
 DOCS = Path(__file__).parents[2] / "docs"
-#: The heading of the table of each chart, and the chart's title.
+#: The title of the table of each chart, and the chart's title.
 CHARTS = {
-    "jpeg": (
-        "JPEGs of 92 KB, RandomResizedCrop(224) and flip",
-        "Images that one core loads in a second: JPEGs of 92 KB, cropped to 224",
-    ),
-    "png": (
-        "PNGs of 32 x 32, RandomResizedCrop(32) and flip",
-        "Images that one core loads in a second: PNGs of 32 x 32",
-    ),
+    "jpeg": (JPEG, "Images that one core loads in a second: JPEGs of 92 KB, cropped to 224"),
+    "png": (PNG, "Images that one core loads in a second: PNGs of 32 x 32"),
 }
 _BAR, _LEFT, _WIDTH, _TOP = 26, 232, 420, 44
 _STYLE = """
@@ -28,12 +26,9 @@ _STYLE = """
 """
 
 
-def rates(text: str, heading: str) -> list[tuple[str, int]]:
-    """Returns the way and the images in a second of CPU time of each row of the table under a heading, most first."""
-    section = text.partition(f"### {heading}\n")[2].partition("\n#")[0]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if "|" in line]
-    column = rows[0].index("CPU us an image")
-    found = [(row[0], round(1e6 / float(row[column].replace(",", "")))) for row in rows[2:] if row[column]]
+def rates(table: Table) -> list[tuple[str, int]]:
+    """Returns the way and the images in a second of CPU time of each row of a table, most first."""
+    found = [(way, round(1e6 / cpu)) for way, cpu in column(table, CPU).items()]
     return sorted(found, key=lambda pair: -pair[1])
 
 
@@ -61,8 +56,8 @@ def _text(kind: str, x: float, y: float, anchor: str, text: str) -> str:
 
 def charts() -> dict[Path, str]:
     """Returns the drawing of each chart by its path."""
-    text = (DOCS / "performance.md").read_text()
-    return {DOCS / f"peers-{name}.svg": drawn(title, rates(text, head)) for name, (head, title) in CHARTS.items()}
+    tables = {table.title: table for table in Result.read(RESULTS / f"loaders-{FROM['loaders']}.json").tables}
+    return {DOCS / f"peers-{name}.svg": drawn(title, rates(tables[of])) for name, (of, title) in CHARTS.items()}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Writes the tables of docs/performance.md from `benchmarks/results/`: `python -m tools.site.performance`.
+"""Writes the marked tables of docs/performance.md and benchmarks/NOTES.md from `benchmarks/results/`.
+
+Run it as `python -m tools.site.performance`.
 
 A table stands between `<!-- table FILE: TITLE -->` and `<!-- end of table -->`; FILE is a result without its suffix, or
 several results, whose rows follow one another. `(columns 1 2 5)` after the title leaves out the others.
@@ -13,6 +15,7 @@ from benchmarks.results import Result, Table
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "performance.md"
+NOTES = ROOT / "benchmarks" / "NOTES.md"
 RESULTS = ROOT / "benchmarks" / "results"
 MARKED = re.compile(
     r"<!-- table ([^:\n]+): (.*?)(?: \(columns ([ 0-9]+)\))? -->\n.*?\n<!-- end of table -->", re.DOTALL
@@ -50,4 +53,5 @@ def _of_result(name: str, title: str) -> Table:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text()))
+    for path in (PAGE, NOTES):
+        path.write_text(filled(path.read_text()))

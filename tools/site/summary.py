@@ -1,6 +1,7 @@
 """Makes `benchmarks/results/summary-DATE.json` from other results: `python -m tools.site.summary`.
 
-The first table of docs/performance.md: each line is computed from tables that a benchmark printed.
+Tables of docs/performance.md that are computed from tables that a benchmark printed: what to expect, loaders with all
+tasks in one row, and MLPerf Storage's workloads with all loaders in one row.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from tools.site.performance import RESULTS
 #: The results, by name, and the date of each.
 FROM = {"loaders": "2026-11-27"} | dict.fromkeys(("pack", "slow_pack", "stage", "squashfs"), "2026-11-24")
 DATE = max(FROM.values())
+MLPERF = "mlperf_storage-2026-11-27"
 CPU, MEMORY = "CPU us an image", "memory, MB"
 JPEG = "JPEGs of 92 KB, RandomResizedCrop(224) and flip"
 PNG = "PNGs of 32 x 32, RandomResizedCrop(32) and flip"
 STORED = "Records of 92 KB as they are stored, shuffled"
+ORDERED = "Records of 92 KB as they are stored, in order"
 Tables = dict[str, Table]
 Line = list[str]
 
@@ -107,15 +110,49 @@ def of_squashfs(tables: Tables) -> Line:
     return ["reading the files of a SquashFS image", mine, "through squashfuse_ll"]
 
 
+def ways(tables: Tables) -> Table:
+    """Returns the table of all loaders: CPU time of each task and its ratio to dlio's, then memory."""
+    tasks = {"JPEG": JPEG, "PNG": PNG, "stored, shuffled": STORED, "stored, in order": ORDERED}
+    rows = {way: [way, version] for title in tasks.values() for way, version, *_ in tables[title].rows}
+    for title in tasks.values():
+        cells = {way: f"{cpu} ({ratio})" for way, _, cpu, ratio, *_ in tables[title].rows}
+        for way, row in rows.items():
+            row.append(cells.get(way, ""))
+    memory = column(tables[JPEG], MEMORY)
+    found = [[*row, f"{memory[way]:.0f}" if way in memory else ""] for way, row in rows.items()]
+    return Table("Loaders compared with their peers", ["way", "version", *tasks, MEMORY], found)
+
+
+def mlperf(results: Sequence[Result]) -> Table:
+    """Returns the table of MLPerf Storage's workloads in one process, page cache warm, with all loaders in one row."""
+    found: dict[tuple[str, float, str, str], dict[str, tuple[str, str]]] = {}
+    for workload, loader, cache, ranks, emulated, busy, mark, *_, a_core in _rows(results):
+        if (cache, ranks) == ("warm", "1"):
+            found.setdefault((workload, number(emulated), emulated, mark), {})[loader] = busy, a_core
+    head = ["workload", "emulated", "passes at", "AU, at hand", "AU, its own", "AU, dlio"]
+    rows = []
+    for (workload, _, emulated, mark), loaders in sorted(found.items()):
+        if "dlio" in loaders and "at hand" in loaders:
+            hand, own, dlio = (loaders.get(name, ("", "")) for name in ("at hand", "its own", "dlio"))
+            rows.append([workload, emulated, mark, hand[0], own[0], dlio[0], own[1], dlio[1]])
+    return Table("MLPerf Storage's workloads", [*head, "a core, its own", "a core, dlio"], rows)
+
+
+def _rows(results: Sequence[Result]) -> list[Line]:
+    return [row for result in results for table in result.tables for row in table.rows]
+
+
 def summary() -> Result:
-    """Returns the table with its lines."""
+    """Returns the computed tables."""
+    storage = {path.stem: Result.read(path) for path in sorted(RESULTS.glob(f"{MLPERF}*.json"))}
     results = {f"{name}-{date}": Result.read(RESULTS / f"{name}-{date}.json") for name, date in FROM.items()}
     loaders, packing, slow, stage, image = ({table.title: table for table in each.tables} for each in results.values())
     lines = [*of_loaders(loaders), *of_packing(packing), of_slow_pack(*slow.values()), *of_staging(*stage.values())]
     table = Table("What to expect", ["you ask", "dlio", "compared with"], [*lines, of_squashfs(image)])
-    loads = [each for result in results.values() for each in result.machine["load"]]
-    made = {"made": f"from {', '.join(results)}", "load": [min(loads), max(loads)]}
-    return Result("summary", DATE, [], made, [table], [])
+    used = results | storage
+    loads = [each for result in used.values() for each in result.machine["load"]]
+    made = {"made": f"from {', '.join(used)}", "load": [min(loads), max(loads)]}
+    return Result("summary", DATE, [], made, [table, ways(loaders), mlperf([*storage.values()])], [])
 
 
 if __name__ == "__main__":
