@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from dlio.io.filesystems import mounts
 from tests.helpers.forked import wait_for
 from tools.mutants.mutation import Mutation, MutationError, load
 
@@ -35,7 +37,9 @@ _BLIND = "def test_nothing():\n    pass\n"
 #: Those plugins of pytest that pyproject.toml has options for: to load all takes half of the time.
 _PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "pytest_timeout"}
 _ENDLESS = (
-    "import os, time\nfrom pathlib import Path\ndef test_it_ends():\n    path = Path('{0}.new')\n"
+    "import os, subprocess, time\nfrom pathlib import Path\ndef test_it_ends(tmp_path):\n    path = Path('{0}.new')\n"
+    "    bound = tmp_path / 'a folder'\n    bound.mkdir()\n"
+    "    subprocess.run(['mount', '--bind', '{1}', bound], stderr=subprocess.DEVNULL)  # as root\n"
     "    path.write_text(str(os.getpid()))\n    path.rename('{0}')\n    time.sleep(600)\n"
 )
 
@@ -91,9 +95,21 @@ def test_all_killed_is_a_success_and_the_rest_is_named_when_time_is_up(tmp_path:
     assert code == 0 and "left out  planted/noticed" in said and "1 left out" in said
 
 
-def test_a_terminated_run_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[Path]:
+    """A file in a folder that tests bind elsewhere; what they have left mounted goes."""
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept/file").touch()
+    yield tmp_path / "kept/file"
+    for _, mount in mounts(Path("/proc/self/mountinfo").read_text()):
+        if mount.startswith(f"{tmp_path}/"):
+            subprocess.run(["umount", "--lazy", mount], check=True)
+
+
+def test_a_terminated_run_leaves_no_process_no_folder_and_no_mount(tmp_path: Path, kept: Path) -> None:
     (tmp_path / "lists").mkdir()
-    (tmp_path / "lists/planted.toml").write_text(entry("endless", tmp_path, _ENDLESS.format(tmp_path / "begun")))
+    endless = _ENDLESS.format(tmp_path / "begun", kept.parent)
+    (tmp_path / "lists/planted.toml").write_text(entry("endless", tmp_path, endless))
     command = [sys.executable, "-m", "tools.mutants", "--lists", tmp_path / "lists", "--jobs", "1"]
     (tmp_path / "tmp").mkdir()
     environ = os.environ | _PLUGINS | {"TMPDIR": str(tmp_path / "tmp")}
@@ -103,6 +119,7 @@ def test_a_terminated_run_leaves_no_process_and_no_folder(tmp_path: Path) -> Non
         running.terminate()
         assert running.wait(60) == 143
     assert not list((tmp_path / "tmp").glob("dlio-mutants-*"))
+    assert kept.exists()
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "begun").read_text()), 0)
 

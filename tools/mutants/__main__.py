@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import resource
-import shutil
 import signal
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from queue import SimpleQueue
 from tools.mutants.changed import base_of_change, touched
 from tools.mutants.mutation import LISTS, Mutation, MutationError, load
 from tools.mutants.trial import FINE, TOGETHER, Result, Verdict, tried
-from tools.mutants.view import View
+from tools.mutants.view import View, clear
 
 _OF_THE_HISTORY = "(the history's)"
 
@@ -112,7 +111,7 @@ def _all_tried(mutations: Sequence[Mutation], deadline: float, jobs: int) -> Ite
                     view.stop()
                 raise
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        clear(folder)
 
 
 def _show(result: Result) -> None:

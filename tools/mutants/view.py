@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlio.io.filesystems import mounts
 from tools.mutants.mutation import ROOT, Mutation
 
 _NOT_LINKED = {".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", "sitecustomize.py"}  # tests write there
@@ -102,7 +103,7 @@ class View:
             except subprocess.TimeoutExpired:
                 code = None
             self._end()
-        shutil.rmtree(folder, ignore_errors=True)
+        clear(folder)
         found = _read(outcomes)
         return Run(code, found, self.is_loaded, time.monotonic() - began, said.read_text(errors="replace"))
 
@@ -134,6 +135,19 @@ class View:
         target.unlink(missing_ok=True)
         if mutation:
             target.write_text(json.dumps({"module": mutation.module, "text": mutation.text()}))
+
+
+def clear(folder: Path) -> None:
+    """Removes a folder, but nothing of what killed tests have left mounted in it, which may lie elsewhere or hang."""
+    for mount in reversed(_mounts_below(folder)):
+        subprocess.run(["umount", "--lazy", mount], stderr=subprocess.DEVNULL, check=False)
+    if not _mounts_below(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _mounts_below(folder: Path) -> list[str]:
+    listed = mounts(Path("/proc/self/mountinfo").read_text(errors="surrogateescape"))
+    return [mount for _, mount in listed if mount.startswith(f"{folder.resolve()}/")]
 
 
 def _read(path: Path) -> dict[str, str]:
