@@ -23,13 +23,13 @@ from dlio.io import trace
 from dlio.io.files import storage_errors
 from dlio.io.filesystems import existing, filesystem_of
 from dlio.io.sizes import format_size
-from dlio.stage.choose.choice import Choice, chosen, machine_of
+from dlio.stage.choose.choice import Choice, chosen, is_elsewhere, machine_of
 from dlio.stage.copies.locations import folder_for_us, remember
 from dlio.stage.engine.complete import complete
 from dlio.stage.job import Asked, Job, Outcome
 from dlio.stage.meeting import mpi
 from dlio.stage.meeting.listing import ListOnce, by_processes
-from dlio.stage.planning.cost import Cost, Machine, Volume, pays_after_epochs
+from dlio.stage.planning.cost import UNKNOWN_ROOM, Cost, Machine, Volume, pays_after_epochs
 from dlio.stage.strategies import AUTO, LayingOut, Needs, Strategy, cost_of, load, needs_of
 from dlio.stage.transfer.source import StagingSource, check_readable
 from dlio.stage.transfer.tree import anything
@@ -159,11 +159,12 @@ class Preview:
         decision: the strategy and its predicted cost.
         path: the staged data set, file or folder on this node.
         content_id: its content id.
-        file_system: the file system of the destination.
+        file_system: the file system of the destination; "" if that does not exist on this machine.
         is_dataset: whether it is a data set, and no other file or folder, which has no epochs.
         pays_after_epochs: after how many epochs staging has paid for itself; None for never.
         layout: how files shall be striped; "" if stripes are not chosen.
         rates: the machine file, or that of the rates measured; "" for those of a typical cluster.
+        note: what could not be checked.
     """
 
     decision: Cost
@@ -174,6 +175,7 @@ class Preview:
     pays_after_epochs: float | None
     layout: str = ""
     rates: str = ""
+    note: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Returns all fields in one flat dictionary."""
@@ -188,7 +190,8 @@ def preview(
     """Returns what `run` with the same arguments would do; writes nothing.
 
     Raises:
-        DlioError: as `dlio.stage`, as far as it is known without reading a file of the data set.
+        DlioError: as `dlio.stage`, as far as it is known without reading a file of the data set. The first rank checks
+            some files of the source.
     """
     from dlio.stage.strategies.stripe import layouts_text  # runs commands
 
@@ -200,11 +203,13 @@ def preview(
         raise StorageError(errno.ENOSPC, f"{room} with {decision.strategy}: free some space or choose another folder")
     strategy = load(decision.strategy)
     folder = folder_for_us(job.dest, strategy.copy_name(job), files_of(job.manifest.shards))
-    if not folder.has_manifest():
+    is_here = not is_elsewhere(job.dest)
+    if is_here and not folder.has_manifest():
         with storage_errors("create", around := folder.path.parent):
             if not os.access(existing(around), os.W_OK | os.X_OK, effective_ids=True):
                 is_read_only = os.statvfs(existing(around)).f_flag & os.ST_RDONLY
                 raise OSError(refused := errno.EROFS if is_read_only else errno.EACCES, os.strerror(refused))
+    if job.topology.rank == 0 and not folder.has_manifest():
         check_readable(job.manifest)
     is_dataset = job.manifest.format != TREE
     pays_after = pays_after_epochs(decision.seconds, job.manifest.num_bytes, machine) if is_dataset else math.inf
@@ -212,16 +217,17 @@ def preview(
         decision,
         str(replace(job.manifest, root=folder.path).path),
         job.manifest.content_id,
-        str(filesystem_of(job.dest)),
+        str(filesystem_of(job.dest)) if is_here else "",
         is_dataset,
         round(pays_after, 1) if math.isfinite(pays_after) else None,
         layouts_text(strategy.layouts(job).values()) if isinstance(strategy, LayingOut) else "",
         machine.rates,
+        "" if is_here else f"{job.dest} does not exist here: its room and rights are not checked",
     )
 
 
 def _asked_for(strategy: str, job: Job, machine: Machine) -> Cost:
     """Returns the cost of a strategy that the user named, and whether it fits."""
     cost = cost_of(strategy, Volume.of(job.manifest), machine, job.options.copies)
-    room = f"{format_size(cost.bytes_per_node)} on each node, and this one has room for"
-    return replace(cost, why=f"it was asked for; {room} {format_size(machine.free_bytes)}")
+    room = f", and this one has room for {format_size(machine.free_bytes)}" if machine.free_bytes < UNKNOWN_ROOM else ""
+    return replace(cost, why=f"it was asked for; {format_size(cost.bytes_per_node)} on each node{room}")

@@ -14,6 +14,8 @@ from dlio.cli import main
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import StorageError
 from dlio.stage.run import preview, run
+from dlio.stage.transfer import source
+from tests.helpers.staging import node
 from tests.helpers.users import open_to_all, unprivileged
 
 
@@ -50,6 +52,36 @@ def test_a_dry_run_fails_as_the_copy_would(dataset: Manifest, tmp_path: Path, ha
         with pytest.raises(StorageError) as foretold:
             preview(dataset.root, local)
     assert failed.value.text == foretold.value.text
+
+
+def test_a_dry_run_checks_some_files_once_a_job(
+    dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A million of them would take minutes, on each rank."""
+    monkeypatch.setattr(source, "_LOOKED_AT", 1)
+    names = [file.name for shard in dataset.shards for file in shard.files]
+    for name in names[1:-1]:
+        (dataset.root / name).unlink()
+    preview(dataset.root, tmp_path / "local")
+    (dataset.root / names[-1]).unlink()
+    with pytest.raises(StorageError, match=names[-1]):
+        preview(dataset.root, tmp_path / "local", topology=node(0, 2))
+    preview(dataset.root, tmp_path / "local", topology=node(1, 2))
+
+
+@pytest.mark.parametrize("strategy", ["auto", "replicate"])
+def test_a_dry_run_where_the_nodes_disk_is_not_says_so(
+    dataset: Manifest, tmp_path: Path, small_disk: Callable[[str], Path], strategy: str
+) -> None:
+    """On a login node, whose own disk has no room either."""
+    open_to_all(tmp_path)
+    disk = small_disk("size=16k,mode=755")
+    with unprivileged():
+        seen = preview(dataset.root, disk / "job", strategy=strategy, topology=node(0, 4))
+        with pytest.raises(StorageError):
+            preview(dataset.root, disk, strategy=strategy)
+    assert seen.note == f"{disk}/job does not exist here: its room and rights are not checked"
+    assert not seen.file_system and not {"room", "fit"} & {*seen.decision.why.split()}
 
 
 def test_what_another_job_has_staged_stays(dataset: Manifest, tmp_path: Path) -> None:

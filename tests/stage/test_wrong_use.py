@@ -33,7 +33,7 @@ WRONG: dict[str, tuple[Callable[[Manifest, Path], object], str]] = {
     ),
     "a broken link": (
         lambda source, folder: dlio.stage(source, broken_link(folder)),
-        "/link is a link to no folder: name a folder to stage to",
+        "/link is a broken link, or one to a file: name a folder to stage to",
     ),
     "no folder": (lambda source, folder: dlio.stage("", folder / "local"), "an empty path: is a variable"),
     "an empty folder": (lambda source, folder: dlio.stage(source, ""), "an empty path: is a variable"),

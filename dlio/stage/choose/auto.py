@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from dlio.errors import StorageError
 from dlio.io.sizes import counted, format_size
-from dlio.stage.planning.cost import Cost, Machine, Volume, pays_after_epochs
+from dlio.stage.planning.cost import UNKNOWN_ROOM, Cost, Machine, Volume, pays_after_epochs
 from dlio.stage.strategies import Needs, cost_of, load, names, names_for
 
 
@@ -76,7 +76,7 @@ def _fitting(volume: Volume, machine: Machine) -> Cost:
         whole = _costs(volume, machine, 1, lambda needs: not (needs.parts or needs.shared))
         best = min(whole, key=_seconds)
         fitting = f"{format_size(num_bytes)} fit into the {format_size(room)} of each node"
-        return replace(best, why=f"{fitting}, and {best.why}")
+        return replace(best, why=f"{fitting}, and {best.why}" if room < UNKNOWN_ROOM else best.why)
     if parts := _in_parts(volume, machine, int((room - volume.largest_shard) * n // num_bytes)):
         large = f"{format_size(num_bytes)} do not fit into the {format_size(room)} of each node"
         return replace(parts, why=f"{large}, but parts of them do")

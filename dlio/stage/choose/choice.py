@@ -19,7 +19,7 @@ from dlio.dataset.location import TREE
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.dataset.shard import files_of
 from dlio.errors import StorageError, UsageError
-from dlio.io.filesystems import filesystem_of, local_folders, memory_left
+from dlio.io.filesystems import existing, filesystem_of, local_folders, memory_left
 from dlio.io.sizes import counted, format_size
 from dlio.locking.owner import node_id
 from dlio.stage.choose.auto import already_there, choose, choose_shared
@@ -29,7 +29,7 @@ from dlio.stage.copies.locations import folder_for_us, safe_copies
 from dlio.stage.copies.node_cache import room
 from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Asked, Job
 from dlio.stage.meeting import mpi
-from dlio.stage.planning.cost import Cost, Machine, Volume
+from dlio.stage.planning.cost import UNKNOWN_ROOM, Cost, Machine, Volume
 from dlio.stage.strategies import AUTO, Needs, cost_of, load, names_for, needs_of
 from dlio.stage.transfer.source import StagingSource
 
@@ -114,7 +114,7 @@ def _check(job: Job, strategy: str, needs: Needs | None) -> None:
         raise UsageError(f"{job.dest} is inside {what}{job.manifest.path}: stage to a folder outside it")
     for path in (job.dest, *job.dest.parents):
         if os.path.lexists(path) and not os.path.isdir(path):  # noqa: PTH112  nor does it raise for a closed folder
-            what = "a link to no folder" if os.path.islink(path) else "a file"  # noqa: PTH114
+            what = "a broken link, or one to a file" if os.path.islink(path) else "a file"  # noqa: PTH114
             raise UsageError(f"{path} is {what}: name a folder to stage to")
     system = filesystem_of(job.dest)
     if system.shared and not job.options.allow_shared and not (needs and needs.shared):
@@ -163,9 +163,20 @@ def decide(job: Job) -> Cost:
 
 def machine_of(job: Job) -> Machine:
     """Returns the machine as this node sees it, with the rates of the job's machine file, or else those measured."""
-    seen = Machine(job.topology.num_nodes or 1, _free_bytes(job), mpi.can_agree(job.topology))
+    free = UNKNOWN_ROOM if is_elsewhere(job.dest) else _free_bytes(job)
+    seen = Machine(job.topology.num_nodes or 1, free, mpi.can_agree(job.topology))
     found = known(seen, job.options.machine, job.manifest, job.dest)
     return replace(found, free_bytes=seen.free_bytes, can_exchange=seen.can_exchange)
+
+
+def is_elsewhere(dest: Path) -> bool:
+    """Returns whether a folder is not on this machine, and cannot be made: a node's disk, seen from a login node.
+
+    Raises:
+        StorageError: the path's status cannot be read.
+    """
+    around = existing(dest)
+    return around != dest.resolve() and not os.access(around, os.W_OK | os.X_OK, effective_ids=True)
 
 
 def _free_bytes(job: Job) -> int:

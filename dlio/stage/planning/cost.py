@@ -17,6 +17,7 @@ AGENT_SECONDS = 1.0  # until the agent of a node answers
 _BATCH = 64
 _BLOCK_BYTES = 16 << 10  # of which each sample needs one more, since none begins where a block does
 _LEAST, _MOST = 1e-9, 1e18  # of a machine's figures: far beyond real ones, and their products are still floats
+UNKNOWN_ROOM = int(_MOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Machine:
 
     Attributes:
         num_nodes: nodes in the job.
-        free_bytes: what a data set may take of each node's local storage.
+        free_bytes: what a data set may take of each node's local storage; `UNKNOWN_ROOM` if the disk is not here.
         can_exchange: whether the nodes can pass blocks to each other.
         source: rate of the shared file system for all nodes together.
         client: rate of the shared file system for one node.
