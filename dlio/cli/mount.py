@@ -46,5 +46,5 @@ def mount(args: argparse.Namespace) -> int:
         return EXIT_DONE
     if not args.command:
         images = counted(len(planned.images), "image")
-        say(args, f"{images} can be read at {planned.folder} in this shell: exit unmounts all")
+        say(args, f"{images} can be read at {planned.folder} in this shell: exit unmounts them")
     return mounted(args.dataset, args.folder, args.command)

@@ -87,7 +87,7 @@ def _say_simulated(args: argparse.Namespace, found: Simulation) -> None:
     say(
         args,
         f"simulated, {found.strategy}: {ends} of the nodes; {found.busiest} is busiest, "
-        f"{counted(found.failures, 'failure')} of nodes",
+        f"{counted(found.failures, 'node failure')}",
     )
     moved = ", ".join(f"{format_size(num_bytes)} {name}" for name, num_bytes in found.num_bytes.items())
     work = ", ".join(f"{share:.0%} {name}" for name, share in found.busy.items())

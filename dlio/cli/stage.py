@@ -171,7 +171,7 @@ def _status(args: argparse.Namespace) -> int:
     if not found:
         say(args, f"{shown(args.dataset)} is neither staged nor being staged on this node")
         for copy in status_from(args.dataset, args.dest):
-            say(args, f"{copy['path']} is a copy of what it was before: stage it again")
+            say(args, f"{copy['path']} is a copy of an earlier state of it: stage it again")
     return EXIT_DONE
 
 
@@ -287,7 +287,7 @@ def clean(args: argparse.Namespace) -> int:
         for folder in folders_with_copies():
             if folder not in folders_to_clean() and (kept := len(copies(folder))):
                 held = f"{counted(kept, 'copy', 'copies')} in {folder}, which dlio stage does not choose"
-                say(args, f"left {held}: dlio clean {folder} cleans it")
+                say(args, f"left {held}: dlio clean {folder} removes what is unused there")
     return EXIT_DONE
 
 
@@ -296,5 +296,7 @@ def _why_nothing(dest: Path | None) -> str:
     if dest is None:
         return "removed nothing: no unused data set is staged in the folders of this node"
     if kept := len(copies(dest)):
-        return f"removed nothing: {counted(kept, 'copy', 'copies')} in {dest / 'dlio'}, in use or of another user"
+        return (
+            f"removed nothing: {counted(kept, 'copy', 'copies')} in {dest / 'dlio'}, in use, or owned by another user"
+        )
     return f"removed nothing: no data set is staged in {dest}"

@@ -111,7 +111,7 @@ def test_the_copy_of_a_file_that_has_changed_since_is_named(
     assert cli.main(["stage", str(file), local, "--status"]) == 0
     neither, before = capsys.readouterr().out.splitlines()
     assert neither == f"{file} is neither staged nor being staged on this node"
-    assert before == f"{staged.root} is a copy of what it was before: stage it again"
+    assert before == f"{staged.root} is a copy of an earlier state of it: stage it again"
     monkeypatch.setenv("SLURM_JOB_ID", "4711")
     assert cli.main(["clean", local]) == 0
-    assert capsys.readouterr().out == f"removed nothing: 1 copy in {local}/dlio, in use or of another user\n"
+    assert capsys.readouterr().out == f"removed nothing: 1 copy in {local}/dlio, in use, or owned by another user\n"

@@ -120,7 +120,7 @@ def _check(name: str, others: str, at_source: str, copy: Path, learned: Learned)
     own, path = learned.get(name), copy / name
     if own == at_source:
         if others:
-            _log.warning("%s, but %s is as the source: stage there again", others, path)
+            _log.warning("%s, but %s matches the source: stage again on that node", others, path)
         return
     for each in learned.names_of(name):
         with files.storage_errors("remove", copy / each):

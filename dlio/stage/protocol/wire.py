@@ -186,8 +186,10 @@ def receive_reply(peer: world.Socket, limit: int) -> Reply:
 
 def _check(magic: bytes, version: int) -> None:
     if magic != _MAGIC or version != _VERSION:
-        found = f"version {version} of it" if magic == _MAGIC else "another protocol"
-        raise WireError(f"this process speaks version {_VERSION} of dlio's protocol, the other one {found}: {_SAME}")
+        other = f"version {version}" if magic == _MAGIC else "another protocol"
+        raise WireError(
+            f"this message comes from version {_VERSION} of dlio's protocol, for a process of {other}: {_SAME}"
+        )
 
 
 def receive(peer: world.Socket, num_bytes: int) -> bytes:
@@ -199,15 +201,18 @@ def receive(peer: world.Socket, num_bytes: int) -> bytes:
 
 def receive_into(peer: world.Socket, target: memoryview) -> None:
     """Fills `target`; raises WireError if the connection ends before, OSError if it fails or is too slow."""
-    deadline = world.monotonic() + (peer.gettimeout() or STALL_SECONDS) + len(target) / LEAST_RATE
+    expected = len(target)
+    deadline = world.monotonic() + (peer.gettimeout() or STALL_SECONDS) + expected / LEAST_RATE
     while target:
         try:
             count = peer.recv_into(target, 0, world.MSG_WAITALL)
         except BlockingIOError as error:
             raise _stalled() from error
         if not count:
-            cut = "the connection was closed in the middle of a frame: the other process has ended, or does not know"
-            raise WireError(f"{cut} version {_VERSION} of dlio's protocol: {_SAME}")
+            if len(target) < expected:
+                raise WireError("the connection was closed in the middle of a frame: the other process has ended")
+            ended = f"the other process has ended, or it does not know version {_VERSION} of dlio's protocol"
+            raise WireError(f"the connection was closed: {ended}; {_SAME}")
         target = target[count:]
         if target and world.monotonic() > deadline:
             raise TimeoutError(f"less than {LEAST_RATE:,} bytes arrived in a second")

@@ -65,7 +65,7 @@ def test_the_source_decides_which_of_two_nodes_is_right(
         file = next(each for each in wrong.plan.listed if each.name == image.name)
         wrong.store.learned.check(file, f"{files.DEFAULT_DIGEST}:{1:032x}", str)
         right.publish()
-    assert "node 0 (" in caplog.text and "is as the source: stage there again" in caplog.text
+    assert "node 0 (" in caplog.text and "matches the source: stage again on that node" in caplog.text
     assert [path.parts[len(tmp_path.parts)] for path in tmp_path.glob(f"*/dlio/*/{image.name}")] == ["1"]
 
 

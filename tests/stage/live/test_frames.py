@@ -76,7 +76,7 @@ def test_a_long_error_is_cut(pair: Pair) -> None:
 
 @pytest.mark.parametrize("magic, version", [(b"http", 3), (b"dlio", 99)])
 def test_frames_of_another_protocol_or_version_are_refused(pair: Pair, magic: bytes, version: int) -> None:
-    problem = "version 3 of dlio's protocol, the other one (another protocol|version 99 of it): run the same dlio"
+    problem = "version 3 of dlio's protocol, for a process of (another protocol|version 99): run the same dlio"
     pair[0].sendall(struct.pack("<4sBBHI", magic, version, Op.STAT, 0, 0))
     with pytest.raises(WireError, match=problem):
         wire.receive_request(pair[1])
@@ -91,7 +91,9 @@ def test_frames_of_another_protocol_or_version_are_refused(pair: Pair, magic: by
 def test_a_frame_that_is_cut_off_is_an_error(pair: Pair) -> None:
     pair[0].sendall(b"123")
     pair[0].shutdown(socket.SHUT_WR)
-    with pytest.raises(WireError, match=r"closed in the middle.*or does not know version 3"):  # an older dlio ends so
+    with pytest.raises(WireError, match=r"closed in the middle of a frame: the other process has ended$"):
+        wire.receive(pair[1], 4)
+    with pytest.raises(WireError, match="or it does not know version 3"):  # an older dlio ends so
         wire.receive(pair[1], 4)
 
 
