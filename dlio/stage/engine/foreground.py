@@ -75,11 +75,11 @@ class Foreground:
         """Serves until each other node has all, is lost or stuck; nodes that only show it are waited for by rank 0."""
         node.tell()
         self._show(node)
-        beaten = world.monotonic()
+        told_at = world.monotonic()
         while self._awaits_any(node):
             world.sleep(_SOON_SECONDS)
-            if world.monotonic() - beaten > BEAT_SECONDS:
-                beaten = world.monotonic()
+            if world.monotonic() - told_at > BEAT_SECONDS:
+                told_at = world.monotonic()
                 node.tell()
                 self._show(node)
         self._show(node)
