@@ -67,6 +67,7 @@ class MeetingFolder:
         self.path, self._node, self._num_nodes, self._all_come = path, node, num_nodes, all_come
         self._names = [f"{kind}-%dof{num_nodes}.json" for kind in ("node", "left")]
         self._own, self._last = (name % node for name in self._names)
+        self._new = set[int]()  # nodes that have told something since this one came
         self.folder = open_meeting(self.path)
         self._coming = f".{TOKEN}.{world.random_bytes(8).hex()}"
         self._close = weakref.finalize(self, _close, self.folder, self._coming, all_come)
@@ -124,8 +125,14 @@ class MeetingFolder:
             data, status = self.folder.read(name)
             peer = Peer.from_json(node, json.loads(data))
             is_earlier = peer.has_left and status.st_mtime_ns < self._came - JOIN_SECONDS * 1e9
+            if status.st_mtime_ns > self._came:
+                self._new.add(node)
             return peer if status.st_uid == os.geteuid() and not is_earlier else None
         return None
+
+    def may_be_old(self, node: int) -> bool:
+        """Returns whether what a node has told was there when this one came: an earlier run may have left it."""
+        return node not in self._new
 
     def leave(self, last: Peer | None) -> None:
         """Ends this node's part, with a last word for nodes that start late, or with none; nothing may be called then.

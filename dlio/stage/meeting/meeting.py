@@ -120,7 +120,7 @@ class Meeting:
         with self._lock:
             if (other := self._other(node)).is_silent:  # another thread has found it out
                 return
-            other.fails(error, may_be_old=self.is_joined_by_others)
+            other.fails(error, may_be_old=self._place.may_be_old(node))
         self._found(node)
 
     def avoid(self, node: int, seconds: float) -> None:

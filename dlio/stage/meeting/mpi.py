@@ -76,6 +76,10 @@ class Introduced:
         """Returns how a node is reached."""
         return self._peers[node]
 
+    def may_be_old(self, node: int) -> bool:
+        """Returns False: all have come."""
+        return False
+
     def leave(self, last: Peer | None) -> None:
         """Has the others find nobody at this node's address."""
         if not self._is_heard:

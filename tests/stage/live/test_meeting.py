@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +19,14 @@ from dlio.stage.meeting import meeting as meeting_module
 from dlio.stage.meeting import other as other_module
 from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
 from dlio.stage.meeting.gathering import machines
+from dlio.stage.meeting.meeting import Meeting
+from dlio.stage.meeting.mpi import Introduced
 from dlio.stage.meeting.peer import Peer
 from dlio.stage.protocol import tcp
+from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener
 from dlio.stage.upkeep.clean import clean
 from tests.helpers.forked import Forked
-from tests.helpers.live import eventually, meet_in, met
+from tests.helpers.live import are_patient, eventually, meet_in, met
 from tests.helpers.users import ALICE, BOB, as_user, open_to_all
 
 CONTENT = "0" * 32
@@ -276,6 +280,7 @@ def test_what_a_killed_run_has_left_is_of_nodes_that_have_not_come_yet(
 ) -> None:
     """They are starting again; those elsewhere are only known to refuse."""
     meet_in(tmp_path, monkeypatch)
+    are_patient(monkeypatch)
     dead = replace(Owner.current(), started=1) if where == "here" else Owner("elsewhere/boot", "pid:[1]", 7, 1)
     met(CONTENT, 1, 2).tell(before := Peer(1, ("127.0.0.1", 9), dead, False, 3, 9))
     meeting = met(CONTENT, 0, 2)
@@ -293,6 +298,21 @@ def test_a_node_that_was_heard_and_refuses_is_lost(tmp_path: Path, monkeypatch: 
     meeting.heard(1)
     assert meeting.has_lost(1)
     assert not meeting.expects(1)
+
+
+def test_a_node_of_this_run_that_was_killed_before_it_was_heard_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meet_in(tmp_path, monkeypatch)
+    meeting, other = met(CONTENT, 0, 2), met(CONTENT, 1, 2)
+    other.tell(killed := Peer(1, ("127.0.0.1", 9), Owner("elsewhere/boot", "pid:[1]", 7, 1), False, 3, 9))
+    os.utime(meeting_folder(CONTENT) / "node-1of2.json", (1 << 32, 1 << 32))
+    with socket.socket() as listening:
+        place = Introduced(bytes(TOKEN_BYTES), [killed, killed], TcpListener(listening, bytes(TOKEN_BYTES), CONTENT))
+        for each in (meeting, Meeting(place, 0, 2, CONTENT)):
+            assert each.has_lost(1)
+            assert not each.expects(1) and each.absent() == []
+    assert list(meeting.lost()) == [killed]
 
 
 def test_a_meeting_folder_that_hangs_is_not_awaited_once_for_each_node(
