@@ -143,10 +143,9 @@ class Pending:
         self._budget = FetchBudget(threads if is_hurried else 0)
         self._threads, self._taken, self._under_way = threads, 0, under_way
         self._is_apart = is_far and is_hurried  # threads take files of different nodes, else all wait for one of them
-        self._first: deque[Piece] = deque()
-        self._second: deque[Piece] = deque()
-        self._ahead: deque[Piece] = deque()
-        self._rest = self._again = iter(tuple[Piece]())  # the latter: of divided files that are left, once it is time
+        self._asked, self._asked_ahead = deque[Piece](), deque[Piece]()
+        self._ahead = deque[deque[Piece]]()  # each of a file; none is empty
+        self._rest = self._again = iter(tuple[deque[Piece]]())  # the latter: of divided files that are left, if due
         self._left, self._again_at = dict[int, None](), 0.0
         self._order: Sequence[int] = ()
         self._in_background, self._next_round_at = 0, 0.0
@@ -168,7 +167,7 @@ class Pending:
         """
         if is_urgent:
             self._budget.note_urgent()
-        queue = self._first if comes_first else self._second
+        queue = self._asked if comes_first else self._asked_ahead
         asked = {(piece.number, piece.begin) for piece in queue}
         free = self.pace.pieces(number, list(self._free(number, self._share(number, missing))))
         pieces = [piece for piece in free if (number, piece.begin) not in asked]
@@ -179,7 +178,7 @@ class Pending:
         """Returns the next piece, which is under way until it is released, and whether a reader waits for it."""
         if self._taken == self._threads:
             return None
-        if (piece := self._next_of(self._first)) is not None:
+        if (piece := self._next_of(self._asked)) is not None:
             self._taken += 1
             return piece, True
         at_a_time, most = self._budget.now(self.pace.rate)
@@ -207,7 +206,7 @@ class Pending:
 
     def leave_for_later(self, number: int) -> None:
         """Continues with other files, or with what others own of a divided one: a later round tries this again."""
-        self._ahead = deque(piece for piece in self._ahead if piece.number != number)
+        self._ahead = deque(pieces for pieces in self._ahead if pieces[0].number != number)
         if self._fetching.is_divided(number):  # soon: its digest waits for what comes first
             self._left[number] = None
 
@@ -222,8 +221,7 @@ class Pending:
     def _next_of(self, queue: deque[Piece]) -> Piece | None:
         for _ in range(len(queue)):
             piece = queue.popleft()
-            failure = self._failures.get(piece.number)
-            if failure and not failure.is_due:
+            if (failure := self._failures.get(piece.number)) and not failure.is_due:
                 if not failure.is_final:
                     queue.append(piece)
                 continue
@@ -232,34 +230,34 @@ class Pending:
         return None
 
     def _next_ahead(self, most: int) -> Piece | None:
-        if (piece := self._next_of(self._second)) is not None:
+        if (piece := self._next_of(self._asked_ahead)) is not None:
             return piece
         now = world.monotonic()  # once: a round may take as long as the time between two, and the caller holds a lock
         while True:
             if self._left and now >= self._again_at:
                 self._again_at = now + LOOK_SECONDS
                 self._again, self._left = self._walk([*self._left]), {}
-            free = [piece for piece in self._ahead if not self._is_held_up(piece.number)]
-            if not free and (piece := next(self._again, None) or next(self._rest, None)) is not None:
-                if piece.begin == piece.end:
-                    return piece
-                self._ahead.append(piece)  # cut when its turn comes
+            free = next((pieces for pieces in self._ahead if not self._is_held_up(pieces[0].number)), None)
+            if not free and (pieces := next(self._again, None) or next(self._rest, None)):
+                self._ahead.append(pieces)  # cut when their turn comes
             elif self._ahead:
-                self._ahead.remove(piece := (free or self._ahead)[0])
-                if (lacking := self._lacking(piece, self._ahead, most)) is not None:
+                piece = (pieces := free or self._ahead[0]).popleft()
+                lacking = self._lacking(piece, pieces, most) if piece.begin < piece.end else piece
+                if not pieces:
+                    self._ahead.remove(pieces)
+                if lacking is not None:
                     return lacking
             elif not self._begins_anew(now):
                 return None
 
     def _is_held_up(self, number: int) -> bool:
-        """Returns whether another thread asks a file's node; the pieces of a divided file are of all nodes in turn."""
+        """Returns whether another thread asks for an undivided file, and so its node: other nodes may be free."""
         return self._is_apart and number in self._under_way and not self._fetching.is_divided(number)
 
-    def _walk(self, order: Sequence[int]) -> Iterator[Piece]:
-        """Yields what is missing of the files, in order; an empty piece of one that lacks its name only."""
+    def _walk(self, order: Sequence[int]) -> Iterator[deque[Piece]]:
+        """Yields all that is missing of each file, in order, by nodes; an empty piece if it lacks its name only."""
         for number in order:
-            failure = self._failures.get(number)
-            if self._store.is_finished(number) or (failure and not failure.is_due):
+            if self._store.is_finished(number) or ((failure := self._failures.get(number)) and not failure.is_due):
                 continue
             try:
                 missing = self._store.missing(number, [(0, self._store.listed[number].num_bytes)], begins=False)
@@ -267,12 +265,14 @@ class Pending:
                 self._failures.note(number, error)
                 continue
             if not missing and number not in self._under_way:
-                yield Piece(number, 0, 0)
-            for begin, end in self._share(number, missing):
-                if self._fetching.was_expected(number, begin):
+                yield deque([Piece(number, 0, 0)])
+            pieces = (Piece(number, begin, end) for begin, end in self._share(number, missing))
+            each = ([piece] for piece in pieces) if self._fetching.is_divided(number) else filter(None, [[*pieces]])
+            for of_one_node in each:
+                if self._fetching.was_expected(number, of_one_node[0].begin):
                     self.leave_for_later(number)
                 else:
-                    yield Piece(number, begin, end)
+                    yield deque(of_one_node)
 
     def _begins_anew(self, now: float) -> bool:
         """Returns whether it goes through the files that are left once more: now and then, as some may have failed."""

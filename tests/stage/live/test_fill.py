@@ -16,6 +16,7 @@ import pytest
 
 from dlio.dataset.manifest import File
 from dlio.io import files, world
+from dlio.stage.copies.blocks import BLOCK_BYTES
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import FILES, LiveFolder
 from dlio.stage.engine import fill as filling
@@ -236,7 +237,7 @@ def test_what_another_node_asks_ahead_is_not_held_up_for_ever(tmp_path: Path, mo
     node = threading.Thread(target=ask_ahead)
     node.start()
     fill.start(1)
-    eventually(lambda: bool(fill._pending[0]._second))
+    eventually(lambda: bool(fill._pending[0]._asked_ahead))
     asks.set()
     node.join(60)
     assert fill.stop() and not node.is_alive()
@@ -369,6 +370,33 @@ def test_threads_fetch_different_files_of_other_nodes(is_far: bool, numbers: lis
         wanted.release(taken[1][0], is_urgent=False)
     taken.append(wanted.take())
     assert [piece[0].number for piece in taken if piece] == numbers
+    store.close()
+
+
+def test_a_thread_looks_once_at_a_file_in_fragments_that_another_one_fetches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds a lock; the others would take this node for lost."""
+    listed, looks = [File(f"{number}.bin", 512 * BLOCK_BYTES, "xxh3-128:0") for number in range(2)], list[int]()
+    fragments = [(begin, begin + BLOCK_BYTES) for begin in range(0, 512 * BLOCK_BYTES, 2 * BLOCK_BYTES)]
+
+    class Looked(Fetching):
+        def is_divided(self, number: int) -> bool:
+            looks.append(number)
+            return False
+
+    def missing(number: int, spans: list[Span], *, begins: bool) -> list[Span]:
+        return fragments if spans == [(0, 512 * BLOCK_BYTES)] else spans
+
+    store, fetching = _store(tmp_path, listed), Looked(cast(StagingSource, Anywhere()), plan_of(listed))
+    monkeypatch.setattr(store, "missing", missing)
+    wanted = Pending(store, Failures(), fetching, defaultdict(list), 4, is_far=True, is_hurried=True)
+    wanted.follow([0, 1])
+    taken = [wanted.take() for _ in range(4)]
+    assert [(piece[0].number, piece[0].begin) for piece in taken if piece] == [
+        (0, 0), (1, 0), (0, 2 * BLOCK_BYTES), (0, 4 * BLOCK_BYTES)
+    ]  # fmt: skip
+    assert len(looks) < 20
     store.close()
 
 
