@@ -18,6 +18,7 @@ from dlio.stage.meeting import meeting
 from dlio.stage.planning import owners
 from dlio.stage.protocol.wire import Origin
 from tests.helpers.live import (
+    are_patient,
     client_of,
     content,
     eventually,
@@ -112,6 +113,7 @@ def test_nodes_with_less_room_have_the_source_read_once(
 ) -> None:
     """What one has no room for, another reads and keeps."""
     meet_in(tmp_path / "meet", monkeypatch)
+    are_patient(monkeypatch)
     for module, name in ((owners, "BLOCK_BYTES"), (writing, "ONCE_BYTES")):
         monkeypatch.setattr(module, name, 64 << 10)
     source = write_dataset(tmp_path / "source", [100_007] * 32 + [1_000_000] * has_large)

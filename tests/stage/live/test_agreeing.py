@@ -18,7 +18,7 @@ from dlio.stage.engine.fetch import Fetching
 from dlio.stage.meeting import meeting, peer
 from dlio.stage.meeting.agreeing import agree
 from dlio.stage.planning import owners
-from tests.helpers.live import eventually, is_complete, meet_in, met, task, working
+from tests.helpers.live import are_patient, eventually, is_complete, meet_in, met, task, working
 from tests.helpers.staging import MiB
 
 
@@ -27,6 +27,7 @@ def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file without a digest, of four pieces."""
     monkeypatch.setattr(owners, "BLOCK_BYTES", MiB // 4)
     meet_in(tmp_path / "meet", monkeypatch)
+    are_patient(monkeypatch)
     (path := tmp_path / "image.bin").write_bytes(os.urandom(MiB - 7))
     return path
 

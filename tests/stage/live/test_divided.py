@@ -18,7 +18,7 @@ from dlio.stage.planning import owners
 from dlio.stage.protocol.connection import Connection
 from dlio.stage.protocol.wire import Op, Origin, Request
 from dlio.stage.transfer.source import MountedFolder
-from tests.helpers.live import client_of, content, eventually, is_complete, meet_in, nodes, task, working
+from tests.helpers.live import are_patient, client_of, content, eventually, is_complete, meet_in, nodes, task, working
 from tests.helpers.staging import MiB, damaged_files, write_dataset
 
 _PIECE = MiB // 4
@@ -114,6 +114,7 @@ def test_a_file_that_changes_while_its_nodes_read_it_gets_no_name_until_it_is_as
 
     monkeypatch.setattr(MountedFolder, "read_range", read_range)
     monkeypatch.setattr(failures, "_PAUSES", (0.01, 0.1))
+    are_patient(monkeypatch)
     with nodes(path, tmp_path, 2) as found:
         eventually(lambda: min(source_bytes(found)) >= 3 * _PIECE)
         path.write_bytes(old[::-1])

@@ -57,7 +57,7 @@ def test_one_that_hangs_is_given_up_though_others_get_on() -> None:
         hanging = threads.submit(passes.read, request, lambda: None)
         while not hanging.done():
             passes.read(Request(Op.READ, 1, ((0, 1),)), lambda: None)
-        with pytest.raises(StorageError, match=r"source has sent nothing for [01] s"):
+        with pytest.raises(StorageError, match=r"source has sent nothing for [0-9]+ s"):
             hanging.result()
     over.set()
     passes.close()
