@@ -165,7 +165,7 @@ def test_a_node_without_room_says_so_and_the_others_go_on(
     any_cluster.dest.mkdir()
     (any_cluster.dest / "node1").symlink_to(disk)
     said, reports = any_cluster.start(dataset.root, 3).communicate(), any_cluster.reports()
-    assert "did not start" not in "".join(said)  # nobody has waited for it
+    assert "were not heard of" not in "".join(said)  # nobody has waited for it
     assert "are needed" in reports["node1.1"]["error"]
     check_others(any_cluster, reports, dataset)
     assert not list(disk.rglob("shard-*"))
@@ -251,7 +251,7 @@ def test_nobody_waits_for_ever_for_a_node_that_is_silent_while_mpi_starts_and_en
         errors = [report["error"] for report in cluster.reports().values()]
         assert errors and all("were lost: not all started within 3 s" in error for error in errors), errors
     if moment == "agreed":
-        assert said.count("nodes [1] of 3 did not start") == 2, said
+        assert said.count("nodes [1] of 3 were not heard of") == 2, said
         check_others(cluster, cluster.reports(), dataset)
 
 

@@ -157,7 +157,7 @@ def _name_lost(meeting: Meeting) -> None:
     """Logs which nodes are not complete."""
     if absent := meeting.absent():
         _log.warning(
-            "nodes %s of %d did not start: start dlio stage on every node, with the same data, and with a "
+            "nodes %s of %d were not heard of: start dlio stage on every node, with the same data, and with a "
             "meeting folder that all of them see",
             absent,
             meeting.num_nodes,
