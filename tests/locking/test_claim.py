@@ -79,8 +79,11 @@ def fail(folder: Path, ready: Path, go: Path) -> None:
 
 
 def expect_failure(folder: Path, waiting: Path) -> None:
+    looks = count()
+
     def is_done() -> bool:
-        waiting.touch()
+        if next(looks):  # it has seen the other's claim
+            waiting.touch()
         return False
 
     with pytest.raises(StorageError, match="failed: the disk is on fire"), claimed(folder, is_done):
@@ -93,7 +96,6 @@ def test_a_failure_reaches_waiting_processes_but_no_later_ones(tmp_path: Path) -
     wait_for(tmp_path / "ready")
     waiting = Forked(lambda: expect_failure(folder, tmp_path / "waiting"))
     wait_for(tmp_path / "waiting")
-    time.sleep(0.1)
     (tmp_path / "go").touch()
     assert waiting.wait() == 0
     assert owner.wait() == 1

@@ -52,7 +52,7 @@ def test_clean_without_dest_leaves_the_folders_that_were_named(packed, tmp_path,
     assert named != chosen and chosen not in named.parents
     assert main(["clean"]) == 0
     told = capsys.readouterr().out
-    assert f"removed {chosen}" in told and f"left 1 in {tmp_path / 'nvme'}" in told
+    assert f"removed {chosen}" in told and f"left 1 copy in {tmp_path / 'nvme'}" in told
     assert named.exists() and not chosen.exists()
     assert not lease.leases(StagedFolder(tmp_path / "nvme", named.name))  # so that the next job's clean removes it
     assert dlio.clean(tmp_path / "nvme") == [named]

@@ -234,7 +234,9 @@ def test_small_files_of_slow_storage_are_read_side_by_side(
     monkeypatch.setattr(MountedFolder, "read_range", noted)
     assert snapshot(dlio.stage(tree, tmp_path / "local").path) == snapshot(tree)
     assert names == {"dlio-fill", "dlio-files"}
-    assert not [thread for thread in threading.enumerate() if thread.name == "dlio-files"]
+    for thread in [each for each in threading.enumerate() if each.name == "dlio-files"]:
+        thread.join(60)
+        assert not thread.is_alive()
 
 
 def test_damage_is_found_and_repaired(tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

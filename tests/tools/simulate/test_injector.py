@@ -24,7 +24,7 @@ def _run(seed: int, *due: Fault) -> scenario.Outcome:
 
 @pytest.mark.parametrize("moment", ["name", "write", FINISH])
 def test_a_process_is_killed_at_the_very_moment_that_was_drawn(moment: str) -> None:
-    trace = _run(_seed("load", "broadcast"), Fault(2, "kill", 0, 1, 0, S, moment)).trace
+    trace = _run(_seed("stage", "broadcast"), Fault(2, "kill", 0, 1, 0, S, moment)).trace
     killed = next(number for number, each in enumerate(trace) if " - kill " in each)  # not by itself
     process = trace[killed].split()[-1]
     assert not [each for each in trace[killed + 1 :] if each.split()[1].startswith(f"{process}/")]
