@@ -195,9 +195,7 @@ def let_in(listener: TcpListener, peer: socket.socket) -> None:
 
 
 def is_complete(node: Node) -> bool:
-    """Returns whether all that a node keeps is complete; has it look how much that is, as an agent does."""
-    if node.plan.is_waiting:
-        node.settle()
+    """Returns whether all that a node keeps is complete."""
     return node.store.is_complete
 
 

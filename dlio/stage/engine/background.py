@@ -23,7 +23,7 @@ from dlio.stage.engine.node import Node
 from dlio.stage.meeting.peer import STUCK_SECONDS
 from dlio.stage.planning.plan import Plan
 
-_LOOK_SECONDS, _SOON_SECONDS = 2.0, 0.25  # between two checks of leases and folders, and while nodes gather
+_LOOK_SECONDS = 2.0  # between two checks of leases and folders
 UNUSED_SECONDS = 10.0  # without a client
 _FULL = 0.98  # of the remaining space, if it is not enough
 
@@ -100,10 +100,7 @@ class Background:
         self.may_write = not node.close()
 
     def _tick(self, node: Node, *, may_end: bool) -> None:
-        if node.plan.is_waiting:
-            world.sleep(_SOON_SECONDS)
-            node.settle()
-        elif may_end or node.fill.settled.is_set():  # the latter without all files: a thread was interrupted
+        if may_end or node.fill.settled.is_set():  # the latter without all files: a thread was interrupted
             world.sleep(_LOOK_SECONDS)
         elif node.fill.settled.wait(_LOOK_SECONDS):
             return

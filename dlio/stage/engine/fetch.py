@@ -24,6 +24,7 @@ from dlio.stage.transfer.source import StagingSource
 _DISTRUST_SECONDS = 60.0  # a node that sent bytes which proved wrong
 _TRIES = 3
 _SOON_SECONDS = 0.05
+_ROOMS_SECONDS = 1.0  # for the rooms of all nodes to be looked up, once no more nodes are expected
 
 _log = logging.getLogger(__name__)
 
@@ -37,11 +38,11 @@ class Fetching:
         meeting: the other nodes; None if files come from the source only.
         receives: called with the name of a file without a digest that gets bytes from another node.
         opened: opens a file that this node keeps, to compare a damaged one with the source.
-        settle: makes a plan with the rooms of all nodes, once they are known.
 
     Attributes:
         source_bytes: read from the source.
         peer_bytes: received from other nodes.
+        needs_rooms: an event that is set once a plan with the rooms of all nodes is needed.
     """
 
     def __init__(
@@ -51,11 +52,10 @@ class Fetching:
         meeting: Meeting | None = None,
         receives: Callable[[str], None] = lambda name: None,
         opened: Callable[[int], AbstractContextManager[int]] | None = None,
-        settle: Callable[[], None] = lambda: None,
     ) -> None:
         self._source, self._plan, self._meeting, self._receives = source, plan, meeting, receives
-        self._opened, self._settle = opened, settle
-        self._lock = world.lock()
+        self._opened, self._lock = opened, world.lock()
+        self.needs_rooms, self._follows, self._rooms_by = world.event(), world.event(), 0.0
         self._streams: dict[int, world.Semaphore] = defaultdict(lambda: world.semaphore(STREAMS))
         self._from_source = set[int]()  # files of which wrong bytes came
         self._peers_asked: dict[int, str] = {}
@@ -87,19 +87,27 @@ class Fetching:
     def follow(self, plan: Plan) -> None:
         """Carries out another plan from now on."""
         self._plan = plan
+        self._follows.set()
 
     def has_another(self, plan: Plan, beat: Callable[[], None] | None = None) -> bool:
-        """Returns whether there is another plan by now, since the rooms of all nodes are known.
+        """Returns whether there is another plan by now, since the rooms of all nodes are known; looks nowhere.
 
-        With a `beat`, which is called while it waits, it waits for them as long as nodes are expected to start.
+        With a `beat`, which is called while it waits, it waits for them as long as they are expected.
         """
-        while not plan.is_settled:
-            self._settle()
-            if self._plan is not plan or not (beat and self._meeting and self._meeting.is_gathering):
-                break
+        while self._awaits_rooms(plan) and beat:
             beat()
-            world.sleep(_SOON_SECONDS)
+            self._follows.wait(_SOON_SECONDS)
         return self._plan is not plan
+
+    def _awaits_rooms(self, plan: Plan) -> bool:
+        """Returns whether the rooms of all nodes, which a plan lacks, are known soon; has them looked up."""
+        if self._meeting is None or plan.knows_rooms or self._plan is not plan:
+            return False
+        now = world.monotonic()
+        if self._meeting.is_gathering or not self.needs_rooms.is_set():
+            self._rooms_by = now + _ROOMS_SECONDS
+        self.needs_rooms.set()
+        return now < self._rooms_by
 
     @property
     def exchanges(self) -> bool:
@@ -218,10 +226,9 @@ class Fetching:
 
     def _may_move(self, plan: Plan, number: int) -> bool:
         """Returns whether a file whose owner has no room for it may have another one by now; raises LaterError."""
-        is_new = self.has_another(plan)
-        if not (is_new or plan.is_settled) and self._meeting and self._meeting.is_gathering:
+        if self._awaits_rooms(plan) and not self._follows.wait(_SOON_SECONDS):
             raise LaterError(f"nodes that may have room for {plan.listed[number].name} have not started yet")
-        return is_new
+        return self._plan is not plan
 
     def _held_elsewhere(self, meeting: Meeting, number: int, begin: int, target: memoryview) -> bool:
         """Asks the node that takes over a piece while this node is lost: it may have it once this node is back."""

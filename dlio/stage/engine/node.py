@@ -6,6 +6,7 @@ import logging
 import shutil
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 
 from dlio.cluster import liveness
 from dlio.dataset.shard import files_of
@@ -28,6 +29,8 @@ from dlio.stage.meeting.peer import Peer, shortened
 from dlio.stage.planning.plan import Plan
 from dlio.stage.protocol.serving import ended_by
 from dlio.stage.protocol.unix import UnixListener
+
+_LOOK_SECONDS = 0.02  # between two looks whether the rooms of all nodes are known
 
 _log = logging.getLogger(__name__)
 
@@ -61,8 +64,9 @@ class Node:
     ) -> None:
         self.plan, self._is_hurried = plan, is_hurried
         self._job, self.folder = job, folder
-        self._live, self._settling, self._over = LiveFolder(folder), world.lock(), world.event()
+        self._live, self._over = LiveFolder(folder), world.event()
         self._live.make()
+        self._inode = self._live.path.stat().st_ino
         self._began, self.is_needed = world.monotonic(), True
         content = plan.manifest.content_id
         if meeting is None and plan.num_nodes > 1:
@@ -70,8 +74,9 @@ class Node:
             meeting = Meeting(place, plan.node, plan.num_nodes, content)
         self.meeting = meeting
         self._is_published = folder.has_manifest()
-        self.store = store = Store(self._live, plan, absent := self._lacking(), job, create, job.listeners.report)
-        self.fetching = Fetching(job.source, plan, self.meeting, store.learned.receives, store.opened, self.settle)
+        self.store = store = Store(self._live, plan, absent := self._lacking(plan), job, create, job.listeners.report)
+        self._had = store.present_bytes + self._live.begun([plan.listed[number] for number in absent])
+        self.fetching = Fetching(job.source, plan, self.meeting, store.learned.receives, store.opened)
         self.fill = Fill(store, self.fetching, is_hurried=is_hurried)
         with ExitStack() as listening:  # an address at which nobody answers would hold up the others
             self._unix = None if folder.share else ended_by(listening, UnixListener(self._live))
@@ -79,8 +84,6 @@ class Node:
             listeners = [listener for listener in (self._unix, self._tcp) if listener]
             self.server = Server(listeners, plan, meeting, store, self.fill, self.fetching, self.peer)
             listening.pop_all()
-        self._inode = self._live.path.stat().st_ino
-        self._had = store.present_bytes + self._live.begun([plan.listed[number] for number in absent])
 
     def __str__(self) -> str:
         return f"node {self.plan.node} of {self.plan.num_nodes}, at {self._tcp or self._unix}"
@@ -90,10 +93,10 @@ class Node:
         """Where other nodes reach this one; of the only node of a job, which opens no port, a placeholder."""
         return self._tcp.address if self._tcp else ("", 0)
 
-    def _lacking(self) -> set[int]:
-        """Returns the numbers of the kept files that have no final name, or no digest, yet; raises StorageError."""
-        kept = {self.plan.listed[number]: number for number in self.plan.kept}
-        return {kept[file] for file in self._live.lacking(list(kept), self.plan.groups)}
+    def _lacking(self, plan: Plan) -> set[int]:
+        """Returns the numbers of the files of its part that have no final name, or digest, yet; raises StorageError."""
+        kept = {plan.listed[number]: number for number in plan.kept}
+        return {kept[file] for file in self._live.lacking(list(kept), plan.groups)}
 
     def begin(self, claim: Claim | None = None) -> None:
         """Publishes its address for the loaders and the other nodes, and starts to fetch.
@@ -114,19 +117,34 @@ class Node:
             node, nodes = self.plan.node, self.plan.num_nodes
             self._live.write_record(AgentRecord(Owner.current(), self._unix.where, node, nodes, not self._is_hurried))
         world.start(self._beat, "dlio-beat")
-        self.fill.follow(self.plan.order())
+        self.server.follow()
         self.fill.start()
+        if self.meeting and not self.plan.knows_rooms:
+            world.start(partial(self._learn_rooms, self.meeting), "dlio-rooms")
 
-    def settle(self) -> None:
-        """Makes a plan with the rooms of all nodes, once they are known, and from then on carries it out."""
-        with self._settling:
-            if self.meeting and not self.plan.is_settled and (rooms := self.meeting.rooms(self.plan.room)):
-                was_waiting = self.plan.is_waiting
-                self.plan = replace(self.plan, rooms=rooms)
-                if was_waiting:  # first: who asks by the new plan finds it kept
-                    self.store.keep(self.plan, self._lacking())
-                self.fetching.follow(self.plan)
-                self.server.follow(self.plan)
+    def _learn_rooms(self, meeting: Meeting) -> None:
+        """Makes a plan with the rooms of all nodes, once one needs it and they are known, and carries it out.
+
+        Its own thread runs this: the meeting folder may hang, which holds up nobody who asks this node.
+        """
+        if self.plan.is_waiting:
+            self.fetching.needs_rooms.set()
+        self.fetching.needs_rooms.wait()
+        while not (self._over.is_set() or self.plan.knows_rooms):
+            try:
+                if rooms := meeting.rooms(self.plan.room):
+                    self._follow(replace(self.plan, rooms=rooms))
+            except StorageError as error:  # tried again
+                _log.warning("%s keeps to its part without the rooms of all nodes for now: %s", self, error)
+            self._over.wait(_LOOK_SECONDS)
+
+    def _follow(self, plan: Plan) -> None:
+        """Carries out another plan from now on; raises StorageError before anything has changed."""
+        if self.plan.is_waiting:  # first: who asks by the new plan finds it kept
+            self.store.keep(plan, self._lacking(plan))
+        self.fetching.follow(plan)
+        self.server.follow(plan)
+        self.plan = plan
 
     def tell(self) -> None:
         """Tells the other nodes how this one is reached, if they may not know."""
@@ -179,6 +197,7 @@ class Node:
         """Stops fetching and serving, and removes its records; returns whether nothing can be written any more."""
         is_ours, last = self.is_ours, self.peer()
         self._over.set()
+        self.fetching.needs_rooms.set()
         if is_ours:
             self._live.remove_record()
         if self.meeting and last.is_complete:

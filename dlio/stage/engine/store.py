@@ -77,7 +77,7 @@ class Store:
         """Keeps what a plan says, and all that it kept before; see `Store`."""
         with self._lock:
             self._kept, self._may_grow = plan.kept, plan.is_waiting
-            self._finished |= plan.kept.difference(lacking)
+            self._finished |= plan.kept.difference(lacking, self._begun)  # who has begun one notes its end
             sizes = (sum(self.listed[number].num_bytes for number in some) for some in (self._kept, self._finished))
             self.num_bytes, self._finished_bytes = sizes
 
@@ -98,7 +98,8 @@ class Store:
     @property
     def is_complete(self) -> bool:
         """Whether all files that it is to keep have their final names."""
-        return len(self._finished) == len(self._kept) and not self._may_grow
+        with self._lock:
+            return len(self._finished) == len(self._kept) and not self._may_grow
 
     def is_finished(self, number: int) -> bool:
         """Returns whether a file has its final name."""
@@ -244,8 +245,9 @@ class Store:
 
     def _note_finished(self, number: int) -> None:
         with self._lock:
-            self._finished.add(number)
-            self._finished_bytes += self.listed[number].num_bytes
+            if number not in self._finished:  # `keep` may have found its name before
+                self._finished.add(number)
+                self._finished_bytes += self.listed[number].num_bytes
             self._begun.pop(number, None)  # unmapped once no thread uses it any more
 
     @contextmanager

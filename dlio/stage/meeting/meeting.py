@@ -235,8 +235,20 @@ class Meeting:
 
     def rooms(self, own: int) -> tuple[int | None, ...] | None:
         """Returns the bytes that each node may keep, None of one that has not come; None while these are expected."""
-        found = tuple(own if node == self.node else self._found(node).room for node in range(self.num_nodes))
-        return None if self.is_gathering and None in found else found
+        found: dict[int, int | None] = {self.node: own}
+        for node in (*range(self.node + 1, self.num_nodes), *range(self.node)):
+            found[node] = self._room(node)
+            if found[node] is None and self.is_gathering:  # so those after it are not looked up in vain
+                return None
+        return tuple(found[node] for node in range(self.num_nodes))
+
+    def _room(self, node: int) -> int | None:
+        """Returns a node's room as its place tells, unless what that tells is left of a run that was killed here."""
+        other = self._found(node)
+        may_be_old = self.is_joined_by_others and not other.has_spoken and other.room is not None
+        if may_be_old and other.peer and other.peer.owner.is_alive() is False:  # a killed run has left it
+            self.failed(node, RefusedError("its process has ended"))
+        return other.room
 
     def known(self) -> list[Peer]:
         """Returns the latest word of each other node that was ever there, by their ranks.

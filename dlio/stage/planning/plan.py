@@ -68,14 +68,14 @@ class Plan:
         return [shard.num_bytes for shard in self.manifest.shards]
 
     @property
-    def is_settled(self) -> bool:
+    def knows_rooms(self) -> bool:
         """Whether the rooms of the nodes are known, or do not matter."""
         return bool(self.rooms) or self.num_nodes == 1 or self.manifest.node is not None
 
     @cached_property
     def is_waiting(self) -> bool:
         """Whether it keeps only what it owns, until it is known what others have no room for."""
-        return not self.is_settled and self.room < sum(self._sizes)
+        return not self.knows_rooms and self.room < sum(self._sizes)
 
     @cached_property
     def _short(self) -> frozenset[int]:

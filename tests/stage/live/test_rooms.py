@@ -1,0 +1,205 @@
+"""Nodes that have different room: how each learns how much the others have, and what it does until then."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from dlio.dataset.manifest import File, Manifest
+from dlio.dataset.tree import SMALL_BYTES
+from dlio.errors import StorageError
+from dlio.io import files
+from dlio.locking.owner import Owner
+from dlio.stage.client.client import Client
+from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.live_folder import AgentRecord, LiveFolder
+from dlio.stage.engine import fetch, writing
+from dlio.stage.engine import node as engine
+from dlio.stage.engine.fill import Fill
+from dlio.stage.engine.server import Server
+from dlio.stage.meeting import meeting as meetings
+from dlio.stage.meeting.folder import MeetingFolder
+from dlio.stage.meeting.meeting import Meeting
+from dlio.stage.meeting.peer import Peer
+from tests.helpers.live import (
+    are_patient,
+    client_of,
+    content,
+    eventually,
+    is_complete,
+    meet_in,
+    met,
+    plan_of,
+    store_of,
+    task,
+    working,
+)
+from tests.helpers.staging import write_dataset
+
+CONTENT = "c" * 32
+T = TypeVar("T")
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Manifest:
+    """Returns a data set, whose nodes meet in a folder."""
+    meet_in(tmp_path / "meet", monkeypatch)
+    return write_dataset(tmp_path / "source", [10_007] * 16)
+
+
+def test_a_meeting_folder_that_hangs_holds_up_no_reader(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, hangs = threading.Event(), threading.Event()
+
+    def rooms(self: Meeting, own: int) -> None:
+        with self._looking:  # as while the folder is asked
+            looks.set()
+            hangs.wait()
+
+    monkeypatch.setattr(Meeting, "rooms", rooms)
+    for module, name in ((meetings, "JOIN_SECONDS"), (meetings, "_SOON_SECONDS"), (fetch, "_ROOMS_SECONDS")):
+        monkeypatch.setattr(module, name, 0.02)
+    with working(task(source.root, tmp_path / "0", 0, 3, cache_bytes=source.num_bytes // 5)) as node:
+        try:
+            assert looks.wait(60) and node.plan.is_waiting
+            for number in range(16):
+                data = bytearray(10_007)
+                with closing(client_of(node)) as client:
+                    client.read(number, [(0, len(data))], memoryview(data))
+                assert data == content(source, number)
+        finally:
+            hangs.set()
+
+
+def test_rooms_that_cannot_be_followed_at_first_are_followed_later(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that cannot see at once which of the other files it has keeps them all in the end."""
+    are_patient(monkeypatch)
+    calls, lacking = list[Path](), LiveFolder.lacking
+
+    def fails_once(self: LiveFolder, *given: Any) -> list[File]:
+        calls.append(self.path)
+        if calls.count(self.path) == 2:
+            raise StorageError("EIO")
+        return lacking(self, *given)
+
+    monkeypatch.setattr(LiveFolder, "lacking", fails_once)
+    with ExitStack() as stack:
+        for node, percent in enumerate((20, 90)):
+            given = task(source.root, tmp_path / str(node), node, 2, cache_bytes=source.num_bytes * percent // 100)
+            found = stack.enter_context(working(given))
+        eventually(lambda: is_complete(found))
+        assert found.store.num_bytes > source.num_bytes * 3 // 4
+
+
+def test_a_node_that_is_asked_looks_whether_it_owns_more_by_the_rooms(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks knows already that the owner has no room for the file."""
+    are_patient(monkeypatch)
+    waits, rooms = threading.Event(), (source.num_bytes, 0)
+    monkeypatch.setattr(Meeting, "rooms", lambda self, own: rooms if waits.is_set() else None)
+    with working(task(source.root, tmp_path / "0", 0, 2)) as node:
+        number = next(each for each in range(16) if node.plan.owner(each) == 1)
+        assert node.fetching.owns(number, 0, waits.set)
+
+
+def test_an_order_that_is_told_while_an_agent_starts_is_followed(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order, write = list(range(15, -1, -1)), LiveFolder.write_record
+    with ExitStack() as stack:
+
+        def tells(self: LiveFolder, record: AgentRecord) -> None:
+            write(self, record)
+            stack.enter_context(closing(Client(self.staged))).order(order)
+
+        monkeypatch.setattr(LiveFolder, "write_record", tells)
+        monkeypatch.setattr(Fill, "start", lambda self: None)
+        node = stack.enter_context(working(task(source.root, tmp_path / "0")))
+        assert list(node.fill._pending[0]._order) == order
+
+
+def test_a_node_answers_as_soon_as_it_listens(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = list[dict[str, Any]]()
+
+    class AskedAtOnce(Server):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            told.append(self.stat())
+
+    monkeypatch.setattr(engine, "Server", AskedAtOnce)
+    with working(task(source.root, tmp_path / "0", 0, 2)):
+        assert told[0]["nodes"][0]["total_bytes"] == source.num_bytes
+
+
+def test_nodes_that_are_expected_are_looked_up_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a thousand nodes that wait for one do not look for all of them all the time."""
+    meet_in(tmp_path, monkeypatch)
+    are_patient(monkeypatch)
+    looked, find = list[int](), MeetingFolder.find
+
+    def counted(self: MeetingFolder, node: int) -> Peer | None:
+        looked.append(node)
+        return find(self, node)
+
+    monkeypatch.setattr(MeetingFolder, "find", counted)
+    meeting = met(CONTENT, 3, 5)
+    assert meeting.rooms(7) is meeting.rooms(7) is None and set(looked) == {4}
+    for node, room in ((4, 11), (0, 12), (1, 13)):
+        met(CONTENT, node, 5).tell(Peer(node, ("127.0.0.1", 9), Owner.current(), False, 0, 9, room=room))
+    eventually(lambda: meeting.rooms(7) is None and 2 in looked)
+    assert looked.count(0) == looked.count(1) == 1
+    met(CONTENT, 2, 5).tell(Peer(2, ("127.0.0.1", 9), Owner.current(), False, 0, 9, room=14))
+    eventually(lambda: meeting.rooms(7) == (12, 13, 14, 7, 11))
+    assert looked.count(0) == looked.count(1) == 1
+
+
+def test_the_room_of_a_process_that_was_killed_is_nobodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier run has left its record: its node is starting again, and may have other room."""
+    meet_in(tmp_path, monkeypatch)
+    are_patient(monkeypatch)
+    dead = replace(Owner.current(), started=1)
+    met(CONTENT, 1, 2).tell(before := Peer(1, ("127.0.0.1", 9), dead, False, 3, 9, room=3))
+    meeting = met(CONTENT, 0, 2)
+    assert meeting.rooms(7) is None
+    met(CONTENT, 1, 2).tell(replace(before, owner=Owner.current(), room=9))
+    eventually(lambda: meeting.rooms(7) == (7, 9))
+
+
+@pytest.mark.parametrize("size", [100, SMALL_BYTES + 1])
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_a_file_that_gets_its_name_while_more_is_to_be_kept_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, is_begun: bool
+) -> None:
+    data, with_folder = b"x" * size, writing.with_folder
+    listed = [File("a.bin", size, files.digest_bytes(data))]
+    store = store_of(LiveFolder(folder := StagedFolder(tmp_path, CONTENT)), listed)
+    present = list[int]()
+
+    def named(path: str, make: Callable[[], T]) -> T:
+        made = with_folder(path, make)
+        if path == f"{folder.path}/a.bin":
+            store.keep(plan_of(listed), ())  # it has its name, so it is not lacking
+            present.append(store.present_bytes)
+        return made
+
+    monkeypatch.setattr(writing, "with_folder", named)
+    if is_begun:
+        store.missing(0, [(0, size)])
+    store.write(0, 0, memoryview(data))
+    if not store.is_finished(0):
+        store.finish(0)
+    assert [*present, store.present_bytes] == [size, size] and store.is_complete
