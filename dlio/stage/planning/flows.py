@@ -66,9 +66,10 @@ class Flows:
 def exchange_threads() -> int:
     """Returns by how many threads a node of a broadcast reads from the source; it gets what others read by as many.
 
-    With 6 of each kind instead of 4, both ends of a transfer take more CPU time (benchmarks/NOTES.md).
+    With 4 of each kind, both ends of a transfer take less CPU time, but 25 nodes take an eighth longer where the source
+    is about as fast as a disk (benchmarks/NOTES.md).
     """
-    return -(-THREADS // 3)
+    return THREADS // 2
 
 
 def flows_alone(read: Array, opens: Array, threads: int, *, returns: bool = False) -> Flows:
