@@ -5,7 +5,7 @@
     ```sh         commands for a cluster or the system, which are not run; those of dlio must parse
     <!-- compiled only: WHY -->   before a block of Python: it is not run
 
-Digits and hexadecimal numbers of what is shown may differ from what is printed.
+Digits, hexadecimal numbers and the units of rates may differ between what is shown and what is printed.
 """
 
 from __future__ import annotations
@@ -138,8 +138,9 @@ def _pattern(line: str) -> str:
 
 
 def _plain(line: str) -> str:
-    """Returns a line without figures, and without the padding that depends on them."""
-    return re.sub(r"\b[\da-f]{16,}\b|\d[\d.,]*", "0", re.sub(r"^[\w-]+(?=: \d+ samples)", "HOST", line)).rstrip()
+    """Returns a line without figures, the units of rates, and the padding that depends on them."""
+    named = re.sub(r"^[\w-]+(?=: \d+ samples)", "HOST", line)
+    return re.sub(r"0 \w?B/s", "0 B/s", re.sub(r"\b[\da-f]{16,}\b|\d[\d.,]*", "0", named)).rstrip()
 
 
 def parsed(command: str) -> None:
