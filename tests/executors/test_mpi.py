@@ -40,12 +40,12 @@ def rank_of(process: int) -> int:
 
 @pytest.mark.parametrize(("name", "killed"), list(zip(BYTE_IDENTICAL, ["rank 0", "a worker", "all"], strict=False)))
 def test_started_on_four_ranks_killed_finished_on_two(mpi, tmp_path, name, killed):
-    make_image_folder(tmp_path / "in", {"a": 250, "b": 250})
-    out, shards = tmp_path / "out", 125
+    make_image_folder(tmp_path / "in", {"a": 400, "b": 400})
+    out, shards = tmp_path / "out", 200
     options = ["--format", name, "--num-shards", str(shards)]
     command = mpi.pack_command(tmp_path / "in", out, *options, workers=3)
     with subprocess.Popen(command, env=mpi.environ(), stderr=subprocess.DEVNULL) as run:
-        wait_for_shards(out, shards * 6 // 10, run)
+        wait_for_shards(out, shards // 10, run)
         if killed == "all":
             run.kill()
         else:
@@ -57,7 +57,7 @@ def test_started_on_four_ranks_killed_finished_on_two(mpi, tmp_path, name, kille
     mpi.assert_nothing_runs()
     assert not (out / NAME).exists()
     lines = finished(out)
-    assert shards * 6 // 10 <= len(lines) < shards
+    assert shards // 10 <= len(lines) < shards
     done = [file["name"] for line in lines if line.endswith("}") for file in json.loads(line)["files"]]
     kept = {file: identity for file, identity in identities(out).items() if file in done}
     assert len(kept) == len(done)
