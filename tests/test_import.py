@@ -42,12 +42,13 @@ MAY_IMPORT = {
     "__init__": {"cluster", "dataset", "pack", "stage", "verbs"},
     "__main__": {"cli"},
     "cli": BASE
-    | {"images", "__init__", "cluster", "dataset", "executors", "formats", "loaders", "look", "pack", "stage", "verbs"},
+    | {"__init__", "cluster", "dataset", "executors", "formats", "images", "loaders", "look", "pack", "rights"}
+    | {"stage", "verbs"},
     "look": BASE
     | {"cluster", "codecs", "dataset", "images", "loaders", "native", "pack", "random_keys", "stage", "targets"},
     "verbs": BASE | {"dataset", "loaders", "look.numbers", "pack"},
     "pack": BASE | {"codecs", "dataset", "executors", "formats", "locking", "native", "targets"},
-    "stage": BASE | {"cluster", "dataset", "locking"},
+    "stage": BASE | {"cluster", "dataset", "locking", "rights"},
     "loaders": BASE
     | {"cluster", "codecs", "dataset", "formats", "images", "locking", "random_keys", "stage", "targets"},
     "executors": BASE | {"cluster"},
@@ -56,6 +57,7 @@ MAY_IMPORT = {
     "formats": BASE | {"dataset.sample_group", "dataset.schema", "native"},
     "locking": BASE | {"cluster"},
     "cluster": BASE,
+    "rights": BASE,
     "sources": {"pack"},
     "testing": BASE | {"__init__", "cli", "dataset", "executors", "formats", "pack"},
     "images": BASE | {"native", "random_keys"},

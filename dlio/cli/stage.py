@@ -21,6 +21,8 @@ from dlio.dataset.tree import num_files
 from dlio.errors import EXIT_DONE, ManifestError, StorageError, UsageError
 from dlio.io.filesystems import FileSystem
 from dlio.io.sizes import counted, format_size
+from dlio.rights.as_owner import switch_to_job_user
+from dlio.rights.patience import DEADLINE_SECONDS
 from dlio.stage import strategies
 from dlio.stage.client.client import in_one_word, in_words, status, status_from
 from dlio.stage.copies.locations import folders_to_clean, folders_with_copies
@@ -32,9 +34,7 @@ from dlio.stage.meeting.peer import Peer
 from dlio.stage.run import StageSummary, preview, run
 from dlio.stage.transfer.source import StagingSource
 from dlio.stage.transfer.tree import anything
-from dlio.stage.upkeep.as_owner import switch_to_job_user
 from dlio.stage.upkeep.clean import clean as remove
-from dlio.stage.upkeep.patience import DEADLINE_SECONDS
 from dlio.urls import shown
 
 

@@ -19,8 +19,8 @@ from dlio.pack.inspect.sealing import seal
 from dlio.pack.inspect.verify import Damage
 from dlio.pack.inspect.verify import verify as find_damage
 from dlio.pack.shard_progress import watching
+from dlio.rights.patience import DEADLINE_SECONDS
 from dlio.stage.copies.folder import StagedFolder
-from dlio.stage.upkeep.patience import DEADLINE_SECONDS
 from dlio.stage.upkeep.repair import manifest_at_rest, staged_copy
 from dlio.stage.upkeep.repair import seal as seal_copy
 from dlio.stage.upkeep.scrub import Scrubbed, check_copy, scrub, step_back

@@ -11,7 +11,7 @@ from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import File, Manifest
 from dlio.io import world
 from dlio.io.filesystems import FileSystem
-from dlio.stage.copies.access import Access
+from dlio.rights.access import Access
 from dlio.stage.transfer.source import StagingSource
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from dlio.dataset.shard import Shard
 from dlio.io.world.own_address import INTERFACE
 from dlio.locking.claim import claimed
 from dlio.locking.claim_file import Claim
+from dlio.rights.access import Access
 from dlio.stage.client.client import Client
 from dlio.stage.client.start import Task
-from dlio.stage.copies.access import Access
 from dlio.stage.copies.base_folder import open_up
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.engine.background import Background

@@ -14,7 +14,7 @@ import dlio
 from dlio import cli
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import UsageError
-from dlio.stage.copies.access import FolderAccess
+from dlio.rights.access import FolderAccess
 from tests.helpers.staging import MiB, assert_staged, write_dataset
 from tests.helpers.users import ALICE, BOB, as_user, open_to_all
 from tests.stage.launched import Cluster, needs_mpiexec

@@ -26,13 +26,13 @@ from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError
 from dlio.io import world
 from dlio.locking.owner import Owner
+from dlio.rights import as_owner as as_owner_module
+from dlio.rights.as_owner import as_owner, in_time
+from dlio.rights.patience import Patience
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import SOCKET, AgentRecord, LiveFolder
-from dlio.stage.upkeep import as_owner as as_owner_module
 from dlio.stage.upkeep import scrub as scrub_module
-from dlio.stage.upkeep.as_owner import as_owner, in_time
 from dlio.stage.upkeep.clean import clean
-from dlio.stage.upkeep.patience import Patience
 from dlio.stage.upkeep.scrub import scrub
 from tests.helpers.forked import Forked, wait_for
 from tests.helpers.slow_source import slow_mounts

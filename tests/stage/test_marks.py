@@ -20,6 +20,7 @@ from dlio.io.open_folder import OpenFolder
 from dlio.locking import claim_file
 from dlio.locking.claim_file import Claim
 from dlio.locking.owner import Owner
+from dlio.rights.as_owner import switch_user
 from dlio.stage.copies import lease
 from dlio.stage.copies.base_folder import is_closed, marker_of, may_change, open_up
 from dlio.stage.copies.blocks import BLOCK_BYTES, Blocks
@@ -28,7 +29,6 @@ from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.locations import is_safe
 from dlio.stage.engine.complete import residue_removed, take_over
 from dlio.stage.run import run
-from dlio.stage.upkeep.as_owner import switch_user
 from dlio.stage.upkeep.repair import manifest_at_rest
 from tests.helpers.forked import Forked
 from tests.helpers.staging import folder_of, write_dataset

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from dlio.dataset.manifest import NAME, Manifest
+from dlio.rights.as_owner import switch_to_job_user
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.lease import leases
-from dlio.stage.upkeep.as_owner import switch_to_job_user
 from tests.helpers.forked import Forked, wait_for
 from tests.helpers.live import eventually
 from tests.helpers.staging import assert_staged

@@ -34,7 +34,7 @@ from dlio.errors import StorageError
 from dlio.io import files, world
 from dlio.io.open_folder import Below, OpenFolder, TakenError
 from dlio.io.threads import in_threads
-from dlio.stage.copies.access import Access, without_lists
+from dlio.rights.access import Access, without_lists
 from dlio.stage.copies.base_folder import CACHE, CLAIMS, CONTROL, MARKER, is_closed, is_own, marker_of, open_cache
 from dlio.stage.copies.learned import Learned
 from dlio.stage.copies.tree import restore

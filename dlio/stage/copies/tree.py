@@ -26,7 +26,7 @@ from dlio.errors import ManifestError, StorageError
 from dlio.io import files, world
 from dlio.io.filesystems import sync_filesystem
 from dlio.io.threads import in_threads
-from dlio.stage.copies.access import Access
+from dlio.rights.access import Access
 from dlio.stage.copies.base_folder import CONTROL, MOST_LEVELS
 from dlio.stage.copies.learned import Learned
 

@@ -16,7 +16,7 @@ from dlio.dataset.manifest import File
 from dlio.dataset.tree import SMALL_BYTES
 from dlio.errors import StorageError
 from dlio.io import files, trace, world
-from dlio.stage.copies.access import Access
+from dlio.rights.access import Access
 from dlio.stage.copies.base_folder import CONTROL
 from dlio.stage.copies.learned import Learned
 from dlio.stage.copies.live_folder import LiveFolder

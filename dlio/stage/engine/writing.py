@@ -18,7 +18,7 @@ from typing import TypeVar
 from dlio.dataset.manifest import File
 from dlio.errors import StorageError
 from dlio.io import files, world
-from dlio.stage.copies.access import Access
+from dlio.rights.access import Access
 from dlio.stage.copies.blocks import Blocks
 
 MOST_BYTES = 4 << 20  # of a piece

@@ -15,7 +15,7 @@ from dlio.dataset.shard_files import is_apart, list_of
 from dlio.errors import CorruptRecordError, StorageError
 from dlio.io.random_access import Numbers
 from dlio.io.threads import SideBySide
-from dlio.stage.copies.access import PRIVATE, Access
+from dlio.rights.access import PRIVATE, Access
 
 if TYPE_CHECKING:
     from dlio.formats.layouts.file_list import FileList

@@ -16,7 +16,7 @@ from dlio.dataset.manifest import NAME, File
 from dlio.dataset.remote import fetch_manifest, fetch_range
 from dlio.errors import StorageError, UsageError
 from dlio.io.remote_files import RemoteFiles
-from dlio.stage.copies.access import PRIVATE, Access
+from dlio.rights.access import PRIVATE, Access
 from dlio.stage.copies.tree import check_reserved
 
 

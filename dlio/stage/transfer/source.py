@@ -18,7 +18,7 @@ from dlio.dataset.shard_files import advice_if_lost, files_here, is_apart
 from dlio.errors import StorageError
 from dlio.io import files, world
 from dlio.io.threads import in_threads
-from dlio.stage.copies.access import Access, FolderAccess
+from dlio.rights.access import Access, FolderAccess
 from dlio.stage.transfer.apart import ApartFolder
 
 _HELD = 128  # open files from which ranges are read

@@ -19,7 +19,7 @@ from dlio.dataset.tree import Entry
 from dlio.errors import ManifestError, StorageError, UsageError
 from dlio.io import files, limits
 from dlio.io.threads import SideBySide, Threads
-from dlio.stage.copies.access import PRIVATE, Access, FolderAccess, has_list
+from dlio.rights.access import PRIVATE, Access, FolderAccess, has_list
 from dlio.stage.copies.base_folder import CONTROL, MARKER, MOST_LEVELS
 from dlio.stage.copies.tree import check_reserved
 from dlio.stage.transfer.source import MountedFolder, StagingSource, source_of

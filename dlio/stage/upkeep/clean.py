@@ -16,6 +16,8 @@ from pathlib import Path
 
 from dlio.errors import StorageError
 from dlio.io.open_folder import OpenFolder
+from dlio.rights.as_owner import in_time
+from dlio.rights.patience import DEADLINE_SECONDS, Patience
 from dlio.stage.copies import lease
 from dlio.stage.copies.base_folder import (
     CACHE,
@@ -35,8 +37,6 @@ from dlio.stage.copies.live_folder import END_SECONDS, LiveFolder, end_agents
 from dlio.stage.copies.locations import folders_to_clean, folders_with_copies, own_dest
 from dlio.stage.copies.node_cache import LEAVING, REMOVED, copies, discard, forget_claims, is_in_use, remove_unused
 from dlio.stage.meeting import folder as meeting_folder
-from dlio.stage.upkeep.as_owner import in_time
-from dlio.stage.upkeep.patience import DEADLINE_SECONDS, Patience
 
 _FOUND, _REMOVED, _KEPT = "found", "removed", "kept"  # outcomes; any other one says why a copy is left
 

@@ -21,7 +21,7 @@ from dlio.errors import DlioError, ManifestError, StorageError, UsageError
 from dlio.io import world
 from dlio.io.filesystems import check_room
 from dlio.locking.claim import claimed
-from dlio.stage.copies.access import Access
+from dlio.rights.access import Access
 from dlio.stage.copies.at_rest import CopyAtRest, named_origin
 from dlio.stage.copies.base_folder import CACHE, copy_named
 from dlio.stage.copies.folder import StagedFolder

@@ -26,7 +26,7 @@ from typing import Any
 
 from dlio.errors import DlioError, StorageError
 from dlio.io import files, limits
-from dlio.stage.upkeep.patience import Patience
+from dlio.rights.patience import Patience
 
 _LOOK_SECONDS = 0.5
 _END_SECONDS = 1.0  # for a child to end: one that a frozen file system holds is left to the system
