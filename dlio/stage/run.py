@@ -193,7 +193,7 @@ def preview(
         DlioError: as `dlio.stage`, as far as it is known without reading a file of the data set. The first rank checks
             some files of the source.
     """
-    from dlio.stage.strategies.stripe import layouts_text  # runs commands
+    from dlio.io.lustre import layouts_text  # runs commands
 
     choice = chosen(anything(dataset), dest, **asked)
     job, machine = choice.job, machine_of(choice.job)

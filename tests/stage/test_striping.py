@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 import dlio
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DlioError, StorageError, UsageError
+from dlio.io import lustre as lustre_commands
+from dlio.io.lustre import Layout, layout_of, parse_lov, stripe_count
 from dlio.stage.job import Options
 from dlio.stage.run import preview, run
-from dlio.stage.strategies import stripe
-from dlio.stage.strategies.stripe import Layout, layout_of, parse_lov, stripe_count
 from tests.helpers.forked import Forked, wait_for
 from tests.helpers.staging import MiB, assert_staged, damaged_files, node, write_dataset
 
@@ -126,12 +126,12 @@ def test_what_lustre_refuses_is_said(lustre: Path, dataset: Manifest) -> None:
 def test_a_layout_that_cannot_be_read_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str
 ) -> None:
-    monkeypatch.setattr(stripe, "_COMMAND_SECONDS", 0.2)
+    monkeypatch.setattr(lustre_commands, "_COMMAND_SECONDS", 0.2)
     (tmp_path / "lfs").write_text(f"#!/bin/sh\n{script}\n")
     (tmp_path / "lfs").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     with pytest.raises(StorageError, match=said):
-        stripe.layout_of(tmp_path / "lfs")
+        layout_of(tmp_path / "lfs")
 
 
 def test_a_damaged_begun_file_keeps_its_layout(lustre: Path, tmp_path: Path) -> None:

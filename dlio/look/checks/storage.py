@@ -13,6 +13,7 @@ from dlio.dataset.reader import ShardReader
 from dlio.dataset.remote import load
 from dlio.dataset.shard_files import files_here
 from dlio.errors import DlioError, StorageError
+from dlio.io import lustre
 from dlio.io.filesystems import FileSystem, filesystem_of, local_folders
 from dlio.io.sizes import counted, format_size
 from dlio.loaders.dataset import PackedSamples
@@ -24,7 +25,6 @@ from dlio.stage.client.resolve import resolve
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.locations import folders_with_copies
 from dlio.stage.copies.node_cache import copies, is_being_filled, is_in_use
-from dlio.stage.strategies import stripe
 from dlio.targets import IMAGE
 from dlio.urls import shown, without_credentials
 
@@ -127,7 +127,7 @@ def data_set(path: str | Path, check: str) -> Iterator[Finding]:
     yield Finding(check, State.GOOD, f"{_size(manifest)}, on {filesystem_of(path)}")
     yield from _shards(manifest, check)
     yield from _turned(manifest, check, _SOME_IMAGES)
-    if stripe.is_lustre(path) and manifest.shards:
+    if lustre.is_lustre(path) and manifest.shards:
         yield _stripes(manifest, check)
     staged = resolve(path)
     shared = filesystem_of(path).shared and staged == path
@@ -164,8 +164,8 @@ def _stripes(manifest: Manifest, check: str) -> Finding:
     file = max(
         (file for shard in manifest.shards for file in files_here(manifest, shard)), key=lambda file: file.num_bytes
     )
-    layout = stripe.layout_of(manifest.root / file.name)
-    wanted = stripe.stripe_count(file.num_bytes, len(manifest.shards), len(stripe.targets(manifest.root)))
+    layout = lustre.layout_of(manifest.root / file.name)
+    wanted = lustre.stripe_count(file.num_bytes, len(manifest.shards), len(lustre.targets(manifest.root)))
     advice = f"{wanted} would be right: dlio stage DATASET FOLDER --strategy stripe copies it so"
     return judged(check, f"{file.name} lies on {layout.count} storage targets", layout.count < wanted, advice)
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 from dlio.io import extensions
 
 if TYPE_CHECKING:  # the command line's help is not to load these
+    from dlio.io.lustre import Layout
     from dlio.stage.job import Job
     from dlio.stage.planning.cost import Cost, Machine, Volume
     from dlio.stage.planning.flows import Flows, Sizes
     from dlio.stage.planning.plan import Plan
-    from dlio.stage.strategies.stripe import Layout
 
 AUTO = "auto"  # stands for the strategy that `dlio.stage.choose.auto` chooses
 
