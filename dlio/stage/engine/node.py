@@ -169,8 +169,9 @@ class Node:
         Raises:
             DigestError, StorageError: as dlio/stage/meeting/agreeing.py, or the file system refused.
         """
-        learned, took = self.store.learned, world.monotonic() - self._began
-        agree(self.meeting, self.plan, self.folder.path, learned, self.fetching.digest_at_source, took)
+        if not all(file.digest for file in self.plan.listed):
+            learned, took = self.store.learned, world.monotonic() - self._began
+            agree(self.meeting, self.plan, self.folder.path, learned, self.fetching.digest_at_source, took)
         if not self.folder.share:
             self.folder.finish(self.plan.manifest, self._kept_names(), self._job.access(None))
         self._is_published = True
@@ -195,12 +196,12 @@ class Node:
 
     def close(self) -> bool:
         """Stops fetching and serving, and removes its records; returns whether nothing can be written any more."""
-        is_ours, last = self.is_ours, self.peer()
+        is_ours = self.is_ours
         self._over.set()
         self.fetching.needs_rooms.set()
         if is_ours:
             self._live.remove_record()
-        if self.meeting and last.is_complete:
+        if self.meeting and self.peer().is_complete:
             self.meeting.farewell()
         self.server.close()
         has_stopped = self.fill.stop()

@@ -86,7 +86,8 @@ class Plan:
     @cached_property
     def _large(self) -> list[int]:
         """The shards that are divided among the nodes that have room for all, if there are any."""
-        return owners.divided(self._sizes, self.num_nodes) if self.manifest.node is None else []
+        is_shared = self.num_nodes > 1 and self.manifest.node is None
+        return owners.divided(self._sizes, self.num_nodes) if is_shared else []
 
     @cached_property
     def _divided(self) -> list[int]:
@@ -109,6 +110,8 @@ class Plan:
     @cached_property
     def _first(self) -> list[int]:
         """The same if all nodes have room."""
+        if self.num_nodes == 1:
+            return [0] * len(self._sizes)
         sizes = np.array(self._sizes, dtype=np.int64)
         sizes[self._large] = 0
         return owners.assign_first(sizes, self.num_nodes)
@@ -215,7 +218,8 @@ class Plan:
     def order(self, told: Iterable[Sequence[int]] = ()) -> list[int]:
         """Returns the kept files in the order of the background: all small ones, then by the ranks' first uses."""
         last = len(self._sizes)
-        rest = owners.order_alone(self.owner_of, self.node, self.num_nodes)
+        is_alone = self.num_nodes == 1
+        rest = list(range(last)) if is_alone else owners.order_alone(self.owner_of, self.node, self.num_nodes)
         if self.divides:  # all nodes read one at a time
             rest = list(dict.fromkeys([*self._divided, *rest]))
         start = int(self.begin * len(rest))
