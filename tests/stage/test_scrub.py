@@ -18,11 +18,11 @@ from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import ManifestError, StorageError
 from dlio.locking.claim import claimed
 from dlio.rights.as_owner import as_owner
-from dlio.stage.copies import at_rest
-from dlio.stage.copies.at_rest import CopyAtRest, RateLimit
 from dlio.stage.copies.node_cache import copies
 from dlio.stage.planning.owners import BLOCK_BYTES
 from dlio.stage.run import run
+from dlio.stage.upkeep import at_rest
+from dlio.stage.upkeep.at_rest import CopyAtRest, RateLimit
 from dlio.stage.upkeep.scrub import Scrubbed, scrub
 from tests.helpers.forked import Forked
 from tests.helpers.staging import assert_staged, damaged_files, flip, folder_of, node, write_dataset

@@ -20,7 +20,6 @@ from dlio.dataset.manifest import NAME, File
 from dlio.errors import StorageError, UsageError
 from dlio.io import world
 from dlio.io.sizes import format_size
-from dlio.stage.copies.at_rest import named_origin
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.locations import known_folders, safe_copies
@@ -185,7 +184,7 @@ def status_from(source: str, dest: str | os.PathLike[str] | None = None) -> list
 
 def _is_from(folder: StagedFolder, source: str) -> bool:
     try:
-        return named_origin(folder) == source
+        return folder.origin() == source
     except UsageError:
         return False
 

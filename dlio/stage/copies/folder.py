@@ -26,11 +26,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from dlio.dataset import seal
 from dlio.dataset.location import TREE
 from dlio.dataset.manifest import NAME, File, Manifest
-from dlio.errors import StorageError
+from dlio.errors import StorageError, UsageError
 from dlio.io import files, world
 from dlio.io.open_folder import Below, OpenFolder, TakenError
 from dlio.io.threads import in_threads
@@ -38,6 +39,7 @@ from dlio.rights.access import Access, without_lists
 from dlio.stage.copies.base_folder import CACHE, CLAIMS, CONTROL, MARKER, is_closed, is_own, marker_of, open_cache
 from dlio.stage.copies.learned import Learned
 from dlio.stage.copies.tree import restore
+from dlio.urls import is_url
 
 ASIDE = "aside"
 LIVE = "live"
@@ -135,11 +137,22 @@ class StagedFolder:
 
     def marked_as(self) -> object:
         """Returns the name in the marker; None if the marker does not exist or is not complete."""
-        try:
-            with OpenFolder.at(self.path / CONTROL) as control:
-                return json.loads(control.read(MARKER)[0])["copy"]
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return None
+        return self._marked().get("copy")
+
+    def origin(self) -> str:
+        """Returns the source that the marker names; raises UsageError if it names none."""
+        named = self._marked().get("source")
+        if not isinstance(named, str) or not (is_url(named) or Path(named).is_absolute()):
+            problem = f"{self.marker} names {named!r} as the source of {self.path}, not an absolute path or URL"
+            raise UsageError(f"{problem}: name the source with --from")
+        return named
+
+    def _marked(self) -> dict[str, Any]:
+        with suppress(OSError, ValueError, RecursionError), OpenFolder.at(self.path / CONTROL) as control:
+            data, status = control.read(MARKER)
+            if status.st_uid == control.owner and isinstance(found := json.loads(data), dict):
+                return found
+        return {}
 
     def has_manifest(self) -> bool:
         """Returns whether the manifest, which is published last, exists and this user may read it.

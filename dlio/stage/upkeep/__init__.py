@@ -1,1 +1,1 @@
-"""What happens to copies at rest: they are verified, repaired and removed."""
+"""What happens to copies at rest (at_rest.py): they are verified, repaired and removed."""

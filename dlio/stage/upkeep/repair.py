@@ -22,7 +22,6 @@ from dlio.io import world
 from dlio.io.filesystems import check_room
 from dlio.locking.claim import claimed
 from dlio.rights.access import Access
-from dlio.stage.copies.at_rest import CopyAtRest, named_origin
 from dlio.stage.copies.base_folder import CACHE, copy_named
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.learned import Learned
@@ -37,6 +36,7 @@ from dlio.stage.planning.plan import Plan, partitioned
 from dlio.stage.protocol.wire import BEAT_SECONDS
 from dlio.stage.transfer.source import StagingSource
 from dlio.stage.transfer.tree import anything
+from dlio.stage.upkeep.at_rest import CopyAtRest
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def origin_of(folder: StagedFolder, source: str | None = None) -> StagingSource:
         UsageError: the source is another data set, or the marker names none.
         ManifestError, StorageError, MissingPackageError: the source cannot be read.
     """
-    named = source or named_origin(folder)
+    named = source or folder.origin()
     try:
         origin = anything(named)
     except (ManifestError, StorageError) as error:
@@ -172,7 +172,7 @@ def seal(folder: StagedFolder, manifest: Manifest) -> None:
         StorageError: as `repair`.
     """
     with _changing(folder) as (held, claim):
-        take_over(held, named_origin(held), claim)
+        take_over(held, held.origin(), claim)
         held.finish(manifest, [], held.access())
 
 

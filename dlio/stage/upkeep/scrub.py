@@ -27,11 +27,11 @@ from dlio.errors import DlioError, StorageError
 from dlio.io import files
 from dlio.rights.as_owner import as_owner, in_time
 from dlio.rights.patience import DEADLINE_SECONDS, Patience
-from dlio.stage.copies.at_rest import CopyAtRest, RateLimit
 from dlio.stage.copies.base_folder import may_change
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.locations import folders_with_copies
 from dlio.stage.copies.node_cache import copies
+from dlio.stage.upkeep.at_rest import CopyAtRest, RateLimit
 from dlio.stage.upkeep.repair import manifest_at_rest, manifest_of, origin_of, repair
 
 _LEAST_RATE = 4 << 20  # bytes per second, one block: a disk that others use gives more

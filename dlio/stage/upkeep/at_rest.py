@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import mmap
 import os
 import stat
@@ -18,15 +17,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dlio.dataset.manifest import NAME, File, Manifest, from_bytes
-from dlio.errors import DlioError, StorageError, UsageError
+from dlio.errors import DlioError, StorageError
 from dlio.io import files, limits
 from dlio.io.open_folder import FILE, FOLDER, OpenFolder
-from dlio.stage.copies.base_folder import CONTROL, MARKER
-from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.planning.owners import BLOCK_BYTES
-from dlio.urls import is_url
-
-_MOST_MARKER_BYTES = 1 << 20
 
 
 class RateLimit:
@@ -177,16 +171,3 @@ def _read(descriptor: int, buffer: memoryview, position: int) -> int:
             raise
         fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_NOATIME)
         return os.preadv(descriptor, [buffer], position)
-
-
-def named_origin(folder: StagedFolder) -> str:
-    """Returns the source that the copy's marker names; raises UsageError."""
-    advice = "name the source with --from"
-    try:
-        with CopyAtRest(folder.path) as copy:
-            named = json.loads(copy.read(f"{CONTROL}/{MARKER}", _MOST_MARKER_BYTES))["source"]
-    except (StorageError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UsageError(f"{folder.marker} does not name the source of {folder.path}: {advice}") from error
-    if not isinstance(named, str) or not (is_url(named) or Path(named).is_absolute()):
-        raise UsageError(f"{folder.path} was staged from {named!r}, not an absolute path or URL: {advice}")
-    return named
