@@ -20,7 +20,7 @@ from dlio.cli.stage import _Shown
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.locking.claim import claimed
 from dlio.locking.owner import Owner
-from dlio.stage.client.client import Following
+from dlio.stage.engine.complete import Following
 from dlio.stage.meeting.peer import Peer
 from tests.helpers.forked import Forked
 from tests.helpers.staging import folder_of, node

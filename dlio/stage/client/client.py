@@ -15,15 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dlio.cluster.liveness import Heartbeats
-from dlio.dataset.manifest import NAME, File
+from dlio.dataset.manifest import NAME
 from dlio.errors import StorageError, UsageError
 from dlio.io import world
 from dlio.io.sizes import format_size
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.locations import known_folders, safe_copies
-from dlio.stage.job import Listeners
 from dlio.stage.meeting.peer import shown as shown_record
 from dlio.stage.protocol import unix, wire
 from dlio.stage.protocol.connection import CLIENT_BYTES, AgentError, Answer, Connection, ConnectionPool
@@ -32,9 +30,6 @@ from dlio.urls import is_url, shown
 
 _KEPT = 32  # connections that wait for the next request
 _TRIES = 3  # agents may be killed one after the other
-# Without a new byte, and once all are here: then a process that waits gets an error.
-STUCK_SECONDS, _PUBLISHING_SECONDS = 20.0, 600.0
-_LOOK_SECONDS = 0.2
 
 
 class Client:
@@ -232,64 +227,3 @@ def in_words(node: Mapping[str, Any]) -> str:
     left = "" if node["is_complete"] or node["seconds_left"] is None else f", {node['seconds_left']:.0f} s left"
     waiting = f", waits: {node['waiting_for']}" if node["waiting_for"] else ""
     return f"{done} of {total}, {format_size(node['bytes_per_second'])}/s{left}{waiting}"
-
-
-class Following:
-    """Looks now and then how far another process is with the files that a copy is to hold; for one thread."""
-
-    def __init__(self, folder: StagedFolder, wanted: Sequence[File], listeners: Listeners) -> None:
-        self._folder, self._wanted, self._listeners = folder, wanted, listeners
-        self._client = Client(folder)
-        self._looked, self._done, self._here = 0.0, -1, -1
-        self._heartbeats = Heartbeats()
-
-    def is_done(self) -> bool:
-        """Returns whether the copy is complete, after reporting how far it is.
-
-        Raises StorageError if the process that fills it does not get on, or does not keep all of it: says why.
-        """
-        if self._folder.holds(self._wanted):
-            return True
-        if world.monotonic() - self._looked > _LOOK_SECONDS:
-            self._looked = world.monotonic()
-            self._look()
-        return False
-
-    def close(self) -> None:
-        """Closes the connection."""
-        self._client.close()
-
-    def _look(self) -> None:
-        try:
-            found = self._client.stat()
-        except StorageError as error:  # it has ended, or will answer later
-            self._check_unheard(error)
-            return
-        staged, total = (found["nodes"][0][name] for name in ("staged_bytes", "total_bytes"))
-        if self._done < 0 and self._listeners.expect:
-            self._listeners.expect(total - staged)
-        elif 0 <= self._done < staged and self._listeners.report:
-            self._listeners.report(staged - self._done)
-        self._done = staged
-        self._check(found, self._heartbeats.note(self._folder, staged))
-
-    def _check_unheard(self, error: StorageError) -> None:
-        """Raises StorageError if the process is of another version, or has not got on though it cannot be asked."""
-        live = LiveFolder(self._folder)
-        live.agent()  # raises the error if it is of another version
-        known = max(self._done, self._here)
-        if (idle := self._heartbeats.note(self._folder, known)) > _PUBLISHING_SECONDS:
-            self._here = live.present_bytes(self._wanted)
-            if self._here <= known:
-                raise StorageError(f"nothing has come for {idle:.0f} s, and {error.text}")
-
-    def _check(self, found: dict[str, Any], idle: float) -> None:
-        node = found["nodes"][0]
-        if not found["keeps_all"]:
-            kept = f"{self._folder.path} is a cache of {node['total_bytes']:,} bytes, less than the data set"
-            raise StorageError(f"{kept}: read it while its agent runs, or free space and end it with dlio clean")
-        is_publishing = node["staged_bytes"] == node["total_bytes"] and not node["waiting_for"]
-        if idle > (_PUBLISHING_SECONDS if is_publishing else STUCK_SECONDS):
-            why = node["waiting_for"] or "nothing has come"
-            log = LiveFolder(self._folder).log
-            raise StorageError(f"{node['host']} has staged nothing for {idle:.0f} s: {why}; see {log}")

@@ -9,17 +9,19 @@ from __future__ import annotations
 import errno
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from dlio.cluster.liveness import Heartbeats
+from dlio.dataset.manifest import File
 from dlio.errors import StorageError
-from dlio.io import limits
+from dlio.io import limits, world
 from dlio.locking.claim import claimed
 from dlio.locking.claim_file import Claim, is_in_force
-from dlio.stage.client.client import Following
+from dlio.stage.client.client import Client
 from dlio.stage.copies import lease
 from dlio.stage.copies.base_folder import check_names
 from dlio.stage.copies.folder import StagedFolder
@@ -29,13 +31,17 @@ from dlio.stage.copies.node_cache import is_being_filled
 from dlio.stage.engine.foreground import Foreground
 from dlio.stage.engine.node import Node
 from dlio.stage.engine.writing import Create
-from dlio.stage.job import Job, Outcome, await_leader
+from dlio.stage.job import Job, Listeners, Outcome, await_leader
 from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.planning.plan import Plan
 from dlio.stage.strategies import Strategy
 
 if TYPE_CHECKING:
     from dlio.stage.engine.background import Background  # which a `dlio stage` does not load
+
+# Without a new byte, and once all are here: then a process that waits gets an error.
+_STUCK_SECONDS, _PUBLISHING_SECONDS = 20.0, 600.0
+_LOOK_SECONDS = 0.2
 
 _log = logging.getLogger(__name__)
 
@@ -119,6 +125,69 @@ def _serve_complete(job: Job, plan: Plan, folder: StagedFolder, meeting: Meeting
     except StorageError as error:  # as in a copy of root's
         _log.info("the copy is not served to other nodes: %s", error)
     meeting.leave(meeting.word())
+
+
+class Following:
+    """Looks now and then how far another process is with the files that a copy is to hold; for one thread."""
+
+    def __init__(self, folder: StagedFolder, wanted: Sequence[File], listeners: Listeners) -> None:
+        self._folder, self._wanted, self._listeners = folder, wanted, listeners
+        self._client: Client | None = None
+        self._looked, self._done, self._here = world.monotonic(), -1, -1  # none may be there to wait for
+        self._heartbeats = Heartbeats()
+
+    def is_done(self) -> bool:
+        """Returns whether the copy is complete, after reporting how far it is.
+
+        Raises StorageError if the process that fills it does not get on, or does not keep all of it: says why.
+        """
+        if self._folder.holds(self._wanted):
+            return True
+        if world.monotonic() - self._looked > _LOOK_SECONDS:
+            self._looked = world.monotonic()
+            self._look()
+        return False
+
+    def close(self) -> None:
+        """Closes the connection."""
+        if self._client:
+            self._client.close()
+
+    def _look(self) -> None:
+        self._client = self._client or Client(self._folder)
+        try:
+            found = self._client.stat()
+        except StorageError as error:  # it has ended, or will answer later
+            self._check_unheard(error)
+            return
+        staged, total = (found["nodes"][0][name] for name in ("staged_bytes", "total_bytes"))
+        if self._done < 0 and self._listeners.expect:
+            self._listeners.expect(total - staged)
+        elif 0 <= self._done < staged and self._listeners.report:
+            self._listeners.report(staged - self._done)
+        self._done = staged
+        self._check(found, self._heartbeats.note(self._folder, staged))
+
+    def _check_unheard(self, error: StorageError) -> None:
+        """Raises StorageError if the process is of another version, or has not got on though it cannot be asked."""
+        live = LiveFolder(self._folder)
+        live.agent()  # raises the error if it is of another version
+        known = max(self._done, self._here)
+        if (idle := self._heartbeats.note(self._folder, known)) > _PUBLISHING_SECONDS:
+            self._here = live.present_bytes(self._wanted)
+            if self._here <= known:
+                raise StorageError(f"nothing has come for {idle:.0f} s, and {error.text}")
+
+    def _check(self, found: dict[str, Any], idle: float) -> None:
+        node = found["nodes"][0]
+        if not found["keeps_all"]:
+            kept = f"{self._folder.path} is a cache of {node['total_bytes']:,} bytes, less than the data set"
+            raise StorageError(f"{kept}: read it while its agent runs, or free space and end it with dlio clean")
+        is_publishing = node["staged_bytes"] == node["total_bytes"] and not node["waiting_for"]
+        if idle > (_PUBLISHING_SECONDS if is_publishing else _STUCK_SECONDS):
+            why = node["waiting_for"] or "nothing has come"
+            log = LiveFolder(self._folder).log
+            raise StorageError(f"{node['host']} has staged nothing for {idle:.0f} s: {why}; see {log}")
 
 
 def fill(

@@ -28,13 +28,14 @@ from dlio.locking import claim_file
 from dlio.locking.claim import claimed
 from dlio.locking.owner import Owner
 from dlio.stage.client import launch, start
-from dlio.stage.client.client import Client, Following, answer, status
+from dlio.stage.client.client import Client, answer, status
 from dlio.stage.client.filling import find_filling
 from dlio.stage.client.start import ensure_agent
 from dlio.stage.copies.base_folder import open_up
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import AgentRecord, LiveFolder, end_agents
 from dlio.stage.engine import __main__ as agent_main
+from dlio.stage.engine.complete import Following
 from dlio.stage.job import NO_OPTIONS, Listeners
 from dlio.stage.protocol.wire import Origin
 from dlio.stage.run import run
@@ -118,6 +119,7 @@ def test_a_process_that_gets_nothing_and_does_not_answer_is_not_awaited_forever(
     wanted = files_of(source.shards)
     monkeypatch.setattr(world, "monotonic", lambda: now[0])
     with closing(Following(folder, wanted, Listeners())) as following:
+        now[0] += 1
         for file in wanted[:2]:
             for seconds in (601, 1):
                 assert not following.is_done()
