@@ -59,9 +59,14 @@ def _arrays(schema: Schema) -> dict[str, Field]:
 
 
 class SampleTableBuilder:
-    """Collects the rows of one shard's table; used by one thread."""
+    """Collects the rows of one shard's table; used by one thread.
+
+    Attributes:
+        num_bytes: the size of the samples.
+    """
 
     def __init__(self, schema: Schema) -> None:
+        self.num_bytes = 0
         self._schema = schema
         self._keys, self._key_ends = bytearray(), array("q", [0])
         self._crcs, self._sizes = array("I"), array("q")  # uint32, int64
@@ -73,17 +78,14 @@ class SampleTableBuilder:
     def __len__(self) -> int:
         return len(self._sizes)
 
-    @property
-    def last_bytes(self) -> int:
-        """The size of the last sample, in bytes."""
-        return self._sizes[-1]
-
     def append(self, sample: Sample) -> None:
         """Adds the row of a sample that `Schema.check` has returned."""
         self._keys += sample.key.encode()
         self._key_ends.append(len(self._keys))
         self._crcs.append(crc32c(sample, self._schema))
-        self._sizes.append(self._fixed_bytes + sum(_size(sample.fields[name]) for name in self._varying))
+        num_bytes = self._fixed_bytes + sum(_size(sample.fields[name]) for name in self._varying)
+        self._sizes.append(num_bytes)
+        self.num_bytes += num_bytes
         for name, values in self._values.items():
             values.append(sample.fields[name])
         for name, shapes in self._shapes.items():
@@ -95,7 +97,9 @@ class SampleTableBuilder:
         self._keys += group.keys.joined()
         self._crcs.frombytes(crc32c_of_group(group).tobytes())
         sizes = [values.sizes if isinstance(values, Pieces) else NUMBER_BYTES for values in group.fields.values()]
-        self._sizes.frombytes((sum(sizes) + np.zeros(len(group), np.int64)).tobytes())
+        num_bytes = sum(sizes) + np.zeros(len(group), np.int64)
+        self._sizes.frombytes(num_bytes.tobytes())
+        self.num_bytes += int(num_bytes.sum())
         for name, values in self._values.items():  # numbers, never bytes
             values += group.numbers(name).tolist()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,9 @@ from dlio.dataset.manifest import Manifest, Shard
 from dlio.dataset.shard import files_of
 from dlio.errors import DigestError, ManifestError, UsageError
 from dlio.io import files
+from dlio.io.ground import check_ground
 from dlio.io.open_folder import OpenFolder
+from dlio.locking.claim import exclusively
 from dlio.locking.owner import Owner
 from dlio.pack.plan import shard_number
 from dlio.pack.prefetch import side_by_side
@@ -143,6 +145,26 @@ def _is_whole(out: Path, shard: Shard, proved: bool) -> bool:
         return True
     except (DigestError, OSError):
         return False
+
+
+@contextmanager
+def working_on(out: Path, work: str) -> Generator[None, None, None]:
+    """Makes the folder `out`, and in it that of unfinished shards, for the only run that works on it.
+
+    Raises:
+        StorageError: another run does, or the folder cannot be made, or others could replace it.
+    """
+    with files.storage_errors("create", out):
+        (out / ASIDE).mkdir(mode=0o755, parents=True, exist_ok=True)
+    try:
+        check_ground(out, ASIDE)  # from now on no other user can replace it
+        with exclusively(out / ASIDE / CLAIMS, work):
+            try:
+                yield
+            finally:
+                clear_aside(out, of_this_process=True)  # an interrupt comes between any two steps
+    finally:
+        clear_aside(out)
 
 
 def clear_aside(out: Path, of_this_process: bool = False) -> None:

@@ -15,7 +15,6 @@ from dlio.errors import SourceError, StorageError, UsageError
 from dlio.executors import Pool, map_bounded
 from dlio.io import files
 from dlio.io.ground import check_ground, check_manifests
-from dlio.locking.claim import exclusively
 from dlio.pack import append, shard_progress
 from dlio.pack.inspect.tables import keys_of
 from dlio.pack.listing.base import Source
@@ -26,7 +25,7 @@ from dlio.pack.parts.join import begin_files, clear_parts, joined
 from dlio.pack.plan import ShardPlan
 from dlio.pack.publish import publishing
 from dlio.pack.request import Asked, PackPlan, plan_to_write
-from dlio.pack.resume import CLAIMS, FolderContents, PartialManifest, clear_all_aside, clear_aside, clear_manifests
+from dlio.pack.resume import FolderContents, PartialManifest, clear_all_aside, clear_aside, clear_manifests, working_on
 from dlio.pack.write import ASIDE, NOWHERE, WriteTask, Writing, here, write_shard
 from dlio.urls import is_url
 
@@ -86,16 +85,10 @@ def pack_to_folder(out: Path, asked: Asked) -> Manifest:
                 return plan.onto
             if done := _packed_already(plan, FolderContents.look(out), proved=asked.overwrite):
                 return done
-            with files.storage_errors("create", out):
-                (out / ASIDE).mkdir(mode=0o755, parents=True, exist_ok=True)
-            check_ground(out, ASIDE)  # from now on no other user can replace it
-            with exclusively(out / ASIDE / CLAIMS, f"dlio pack into {out}"):
-                try:
-                    return _run_plan(plan, FolderContents.look(out), Running.by(pool, asked, here()))
-                finally:
-                    clear_aside(out, of_this_process=True)  # an interrupt comes between any two steps
+            with working_on(out, f"dlio pack into {out}"):
+                return _run_plan(plan, FolderContents.look(out), Running.by(pool, asked, here()))
     finally:
-        clear_aside(out)
+        clear_aside(out)  # of workers, which have ended
 
 
 def _check_apart(out: Path, source: Source) -> None:

@@ -6,18 +6,14 @@ import logging
 import os
 import shutil
 import tempfile
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
 
-from dlio import formats
-from dlio.dataset import sample_table, seal
-from dlio.dataset.manifest import File, Shard
-from dlio.dataset.schema import Schema
+from dlio.dataset import seal
+from dlio.dataset.manifest import Shard
 from dlio.errors import LauncherError
 from dlio.io import files
-from dlio.io.digesting_file import CACHED_BYTES, DigestingFile
 from dlio.io.ground import temporary_base
 from dlio.io.remote_files import RemoteFiles
 from dlio.locking.owner import Owner, node_id
@@ -26,7 +22,7 @@ from dlio.pack.pace import NO_LIMITS, Limits, limited
 from dlio.pack.plan import Place
 from dlio.pack.recode import Recode
 from dlio.pack.shard_progress import Row, counts
-from dlio.pack.write_samples import WrittenSamples, write_samples
+from dlio.pack.write_samples import OpenShard, Preparing, write_samples
 
 ASIDE = ".dlio-packing"  # the folder of unfinished shards; only dlio creates and clears it
 NOWHERE = ""  # no process publishes for others
@@ -175,82 +171,9 @@ def here() -> str:
 
 
 def _write(task: WriteTask, aside: Path) -> Shard:
-    shard = OpenShard(task.name, task.format, task.listing.schema, task.writing.digest, aside, task.part)
+    listing, skip_bad = task.listing, task.writing.skip_bad
+    prepared = Preparing.of(task.source.path, listing.schema, listing.image_fields, task.recode, skip_bad)
+    shard = OpenShard(aside, task.name, task.format, prepared, task.writing.digest, task.part)
     with files.storage_errors("write", aside), closing(shard):
-        skip_bad, done = task.writing.skip_bad, counts(task.row)
-        written = write_samples(task.source, task.listing, shard.writer, task.recode, skip_bad=skip_bad, done=done)
-        return shard.finish(written, task.recode, task.inputs)
-
-
-class OpenShard:
-    """The files of a shard that is being written, digested on their way; used by one thread.
-
-    Attributes:
-        writer: takes the samples.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        container: str,
-        schema: Schema,
-        digest: str,
-        aside: Path,
-        part: tuple[Path, range] | None = None,
-    ) -> None:
-        """Creates the files in the folder `aside`; of a part, its bytes go into a range of the shard's own file."""
-        self._name, self._digest, self._aside = name, digest, aside
-        self._created: dict[str, DigestingFile] = {}
-        self._opened = ExitStack()
-        self._format = formats.import_format(container)
-        with files.closed_on_error(self._opened):
-            self.writer = self._writer(aside / name, schema, part)
-
-    def _writer(self, stem: Path, schema: Schema, part: tuple[Path, range] | None) -> formats.Writer:
-        if part is None:
-            return self._format.Writer(stem, schema, self._open_file)
-        return cast(formats.PartFormat, self._format).PartWriter(*part, stem, schema, self._open_file)
-
-    def _open_file(self, path: Path) -> DigestingFile:
-        file = self._opened.enter_context(closing(DigestingFile(path, self._digest)))
-        self._created[str(path.relative_to(self._aside))] = file
-        return file
-
-    def finish(self, written: WrittenSamples, recode: Recode, inputs: str = "") -> Shard:
-        """Adds the table of the samples, closes the files, and returns the shard's line of the manifest."""
-        table = written.table.to_bytes()
-        if isinstance(self.writer, formats.TableWriter):
-            self.writer.keep_table(table)
-        self.writer.close()
-        self._open_file(self._aside / f"{self._name}{sample_table.SUFFIX}").write(table)
-        self.close()
-        crop_ready, decode_ready = written.crop_ready(), written.decode_ready()
-        return Shard(
-            self._name,
-            len(written.table),
-            self._entries(),
-            tuple(written.skipped),
-            crop_ready=crop_ready if crop_ready.ready > 0 or recode.makes_ready else None,
-            inputs=inputs,
-            decode_ready=decode_ready if decode_ready.records > 0 or recode.decode_ready else None,
-        )
-
-    def _entries(self) -> tuple[File, ...]:
-        """Returns the files, the records first; those that other libraries wrote are read for their digest."""
-        aside, created, digest = self._aside, self._created, self._digest
-        names = sorted(str(path.relative_to(aside)) for path in aside.rglob("*") if path.is_file())
-        names.sort(key=lambda name: not name.startswith(self._name + self._format.SUFFIX))
-        return tuple(
-            File(
-                name,
-                (aside / name).stat().st_size,
-                # it is in the page cache, so blocks that fit a core's cache are the fastest
-                created[name].digest if name in created else files.digest_file(aside / name, digest, CACHED_BYTES),
-            )
-            for name in names
-        )
-
-    def close(self) -> None:
-        """Closes the files; may be called twice."""
-        with self._opened:
-            self.writer.close()
+        write_samples(task.source, listing, shard, counts(task.row))
+        return shard.finish(task.inputs)

@@ -21,17 +21,15 @@ from dlio.errors import SchemaError, SourceError, StorageError, UsageError
 from dlio.io import files
 from dlio.io.ground import check_ground, check_manifests
 from dlio.io.threads import Threads
-from dlio.locking.claim import exclusively
 from dlio.pack.inspect.tables import keys_of
 from dlio.pack.listing.classes import read_classes
 from dlio.pack.plan import DEFAULT_SHARD_BYTES, shard_name
 from dlio.pack.publish import publish_shard
-from dlio.pack.python.fields import Given, inferred, key_of, kinds, schema_of
-from dlio.pack.python.growing_shard import GrowingShard
+from dlio.pack.python.fields import Given, advised, inferred, key_of, kinds, schema_of
 from dlio.pack.recode import KEEP, Recode
-from dlio.pack.resume import CLAIMS, FolderContents, PartialManifest, clear_all_aside, clear_aside, clear_manifests
-from dlio.pack.write import ASIDE, WrittenShard
-from dlio.pack.write_samples import Preparing
+from dlio.pack.resume import FolderContents, PartialManifest, clear_all_aside, clear_aside, clear_manifests, working_on
+from dlio.pack.write import ASIDE, WrittenShard, new_aside
+from dlio.pack.write_samples import OpenShard, Prepared, Preparing
 
 _SOURCE = "writer"  # the origin of the data sets
 _PATIENT_SECONDS = 5.0  # the wait for a running sync after an exception; a dead server may never answer
@@ -101,7 +99,7 @@ class Writer:
         self._shards: dict[str, Shard] = {}
         self._names: Iterator[str] = map(shard_name, itertools.count())
         self._partial: PartialManifest | None = None
-        self._shard: GrowingShard | None = None
+        self._shard: OpenShard | None = None
         self._threads = Threads(0, "dlio-publisher")
         self._publishing: Future[None] | None = None
 
@@ -116,12 +114,7 @@ class Writer:
         check_ground(out, ASIDE)
         check_manifests(out, manifest.NAME, manifest.PARTIAL_NAME)
         with ExitStack() as opened:
-            with files.storage_errors("create", out):
-                (out / ASIDE).mkdir(mode=0o755, parents=True, exist_ok=True)
-            opened.callback(clear_aside, out)
-            check_ground(out, ASIDE)
-            opened.enter_context(exclusively(out / ASIDE / CLAIMS, f"dlio.Writer of {out}"))
-            opened.callback(clear_aside, out, of_this_process=True)
+            opened.enter_context(working_on(out, f"dlio.Writer of {out}"))
             self._resume(FolderContents.look(out))
             self._threads.grow(1)
             self._context = opened.pop_all()
@@ -188,7 +181,7 @@ class Writer:
         shard = self._shard or self._next_shard(sample)
         try:
             with files.storage_errors("write", shard.aside):
-                shard.write(sample)
+                shard.write(*self._prepared(shard, sample))
         except SchemaError:
             raise
         except SourceError as error:
@@ -197,7 +190,7 @@ class Writer:
             self._has_failed = True
             raise
         self._seen.add(key)
-        if shard.num_bytes >= self._shard_bytes:
+        if shard.table.num_bytes >= self._shard_bytes:
             self._end_shard()
         return True
 
@@ -220,7 +213,7 @@ class Writer:
         if self._has_failed:
             raise StorageError(f"{self._out}: an earlier error stopped the writer: run the same code again to continue")
 
-    def _next_shard(self, sample: Sample) -> GrowingShard:
+    def _next_shard(self, sample: Sample) -> OpenShard:
         if self.manifest is not None:
             advice = "give another folder, or remove this one"
             raise UsageError(f"{self._out} is complete, and has no sample {sample.key!r}: {advice}")
@@ -229,8 +222,16 @@ class Writer:
         assert self._schema is not None
         name, images = next(self._names), self._given.image_fields(self._schema)
         prepared = Preparing.of(self._out, self._schema, images, self._recode, skip_bad=True)
-        self._shard = GrowingShard.create(self._out, name, self._format, prepared, is_inferred=self._is_inferred)
+        aside = new_aside(self._out, name)
+        with files.storage_errors("create", aside):
+            self._shard = OpenShard(aside, name, self._format, prepared, files.DEFAULT_DIGEST)
         return self._shard
+
+    def _prepared(self, shard: OpenShard, sample: Sample) -> Prepared:
+        try:
+            return shard.prepared(sample)
+        except SchemaError as error:
+            raise advised(error) if self._is_inferred else error from None
 
     def _begin(self, sample: Sample) -> None:
         """Makes the partial manifest, once the schema is known."""
@@ -250,7 +251,7 @@ class Writer:
             return
         self._shard, self._has_failed = None, True
         with files.storage_errors("write", shard.aside):
-            finished = shard.opened.finish(shard.written, self._recode)
+            finished = shard.finish()
         self._wait()
         self._publishing = self._threads.submit(partial(self._publish, WrittenShard(finished, self._out, shard.aside)))
         self._has_failed = False
@@ -282,7 +283,7 @@ class Writer:
             finally:
                 self._is_open = False
                 if self._shard is not None:
-                    self._shard.opened.close()
+                    self._shard.close()
                 self._threads.end(_PATIENT_SECONDS)
 
     def _complete(self) -> None:
