@@ -125,7 +125,7 @@ def verify(
         MissingPackageError: the format's own package is not installed.
         UsageError: the format is a module of another package, which is not imported.
     """
-    return find_damage(_manifest(dataset), decode=decode, workers=workers, report=report)
+    return find_damage(load(dataset), decode=decode, workers=workers, report=report)
 
 
 def info(
@@ -149,7 +149,7 @@ def info(
     Raises:
         ManifestError, CorruptRecordError, StorageError: it cannot be read.
     """
-    manifest = _manifest(dataset)
+    manifest = load(dataset)
     origin = {name: value for name, value in manifest.origin.items() if name != "refused"}  # counted as skipped
     path = without_credentials(str(manifest.root))
     names = {"class_names": list(manifest.class_names), "origin": origin, "path": path}
@@ -167,7 +167,3 @@ def _mixing(manifest: Manifest, shuffle_window: int, batch_size: int) -> dict[st
         "by_class": None if counts is None else round(mixing_score(window, batch_size, sizes, counts), 4),
         "at_worst": round(mixing_score(window, batch_size, sizes), 4),
     }
-
-
-def _manifest(dataset: str | Path | Manifest) -> Manifest:
-    return dataset if isinstance(dataset, Manifest) else load(dataset)

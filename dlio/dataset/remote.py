@@ -30,13 +30,15 @@ _AHEAD = 3  # blocks of a file under way
 _KEPT = 4  # the last spans of each open file
 
 
-def load(dataset: str | PathLike[str]) -> Manifest:
-    """Returns the manifest of the data set in a folder or at a URL.
+def load(dataset: str | PathLike[str] | Manifest) -> Manifest:
+    """Returns the manifest of the data set in a folder or at a URL; or the one that is given.
 
     Raises:
         ManifestError, StorageError: as `Manifest.load`.
         UsageError, MissingPackageError: a URL of an unknown kind, or whose package is not installed.
     """
+    if isinstance(dataset, Manifest):
+        return dataset
     if not names_url(dataset):
         return Manifest.load(Path(dataset))
     url = os.fspath(dataset).rstrip("/").removesuffix(f"/{NAME}")

@@ -129,7 +129,7 @@ def bench(
         UsageError, MissingPackageError: `decode_ready` needs images, and the core's decoder of JPEGs.
         ManifestError, CorruptRecordError, StorageError: it cannot be read, or the local folder not written.
     """
-    manifest = dataset if isinstance(dataset, Manifest) else load(dataset)
+    manifest = load(dataset)
     if not manifest.num_samples:
         raise SourceError(f"{manifest.root} has no samples: give a data set that has some")
     if decode_ready and not _has_images(manifest):

@@ -74,7 +74,7 @@ def croissant(
         UsageError: the data set is at a URL, or `about` has no description, license, url or date.
         ManifestError, CorruptRecordError, StorageError: it cannot be read.
     """
-    found = dataset if isinstance(dataset, Manifest) else load(dataset)
+    found = load(dataset)
     if found.url:
         raise UsageError(f"{found.root} is at a URL, and each file is read for its SHA-256: stage it, or give a folder")
     if missing := [name for name in ("description", "license", "url", "published") if not getattr(about, name)]:
@@ -100,7 +100,7 @@ def card(dataset: str | Path | Manifest, about: About) -> str:
     Raises:
         ManifestError, CorruptRecordError, StorageError: the data set cannot be read.
     """
-    found = dataset if isinstance(dataset, Manifest) else load(dataset)
+    found = load(dataset)
     counts = summarise(found).class_counts
     header = ["---", f"license: {about.license or 'unknown'}", f"pretty_name: {_quoted(_name(found, about))}", "---"]
     rows = {

@@ -101,15 +101,11 @@ def order(
 def _numbered(dataset: Data) -> tuple[list[Manifest], Numbering]:
     """Returns the manifests of a data set or a mixture, and the numbering of its samples."""
     if isinstance(dataset, Mixture):
-        manifests = [_loaded(part) for part, _ in dataset.parts]
+        manifests = [load(part) for part, _ in dataset.parts]
         parts = [Numbering.of(manifest) for manifest in manifests]
         return manifests, mixed(parts, draws_of(dataset.weights), dataset.epoch_samples)
-    manifest = _loaded(dataset)
+    manifest = load(dataset)
     return [manifest], Numbering.of(manifest)
-
-
-def _loaded(dataset: str | Path | Manifest) -> Manifest:
-    return dataset if isinstance(dataset, Manifest) else load(dataset)
 
 
 def _point(

@@ -70,7 +70,7 @@ def report(
         ManifestError, CorruptRecordError, StorageError: the manifest or a table of samples cannot be read, or the file
             not written, or anybody could replace it. Damaged samples are part of the report.
     """
-    manifest, target = dataset if isinstance(dataset, Manifest) else load(dataset), Path(out)
+    manifest, target = load(dataset), Path(out)
     if target.is_dir():
         raise UsageError(f"{target} is a folder: give the file to write, such as {target / 'report.html'}")
     check_ground(target.absolute().parent)
