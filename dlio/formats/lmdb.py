@@ -16,7 +16,7 @@ import re
 from contextlib import closing
 from pathlib import Path
 
-from dlio.dataset.sample_group import Pieces, SampleGroup
+from dlio.dataset.sample_group import SampleGroup
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import SchemaError, corrupt_errors
 from dlio.formats import OpenFile, Spans, open_plain
@@ -32,7 +32,6 @@ DATA_FILE = "data.mdb"
 MAX_RECORD_BYTES = 2**31 - 1  # of a protobuf message; LMDB's own limit is twice that
 _NUMBERED = re.compile(rb"[0-9]{8}_")
 _NUMBER_BYTES = 9
-_MAX_RECORDS = 10**8
 
 
 def refuses(schema: Schema) -> str | None:
@@ -80,13 +79,12 @@ class RecordWriter:
         """Appends Datums of encoded images; False if there is another sample."""
         if self._tree is None or not self._has_datums or not datum.holds_group(group):
             return False
-        first, end = self._num_records, self._num_records + len(group)
-        if end > _MAX_RECORDS or group.keys.sizes.max() > MAX_KEY_BYTES - _NUMBER_BYTES:
+        if group.keys.sizes.max() > MAX_KEY_BYTES - _NUMBER_BYTES:
             return False
-        numbers = Pieces.of([b"%08d_" % number for number in range(first, end)])
         with storage_errors("write", self._path):
-            self._tree.put_group((numbers, group.keys), datum.encode_group(group))
-        self._num_records = end
+            for key, parts in zip(group.keys, datum.encode_group(group), strict=True):
+                self._tree.put(b"%08d_%b" % (self._num_records, key), parts, sum(map(len, parts)))
+                self._num_records += 1
         return True
 
     def close(self) -> None:

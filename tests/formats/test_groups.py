@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio import formats, native
@@ -17,7 +16,6 @@ from dlio.dataset.checksum import crc32c, crc32c_of_group
 from dlio.dataset.sample_group import Pieces, SampleGroup, interleave, place
 from dlio.dataset.sample_table import SampleTableBuilder
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, ImageInfo, Schema
-from dlio.formats.layouts.lmdb_tree import TreeWriter
 from dlio.formats.recordio import MAGIC
 
 pytestmark = pytest.mark.skipif(not native.available, reason="the compiled core is not installed")
@@ -128,21 +126,3 @@ def test_bounds_outside_the_data_are_refused() -> None:
 def test_pieces_are_placed_among_zeros() -> None:
     assert place(6, (Pieces.of([b"c", b""]), np.array([4, 6])), (Pieces.of([b"ab"]), np.array([1]))) == b"\0ab\0c\0"
     assert place(0) == b""
-
-
-@settings(max_examples=60)
-@given(st.lists(st.tuples(st.integers(0, 300), st.integers(1, 9000)), min_size=1, max_size=60), st.integers(0, 60))
-def test_an_lmdb_tree_of_groups_is_that_of_its_records(rows: list[tuple[int, int]], split: int) -> None:
-    keys = [b"%08d_" % number + b"k" * num_bytes for number, (num_bytes, _) in enumerate(rows)]
-    values = [bytes([number]) * num_bytes for number, (_, num_bytes) in enumerate(rows)]
-    with tempfile.TemporaryDirectory() as folder:
-        with closing(TreeWriter(Path(folder, "single"))) as tree:
-            for key, value in zip(keys, values, strict=True):
-                tree.put(key, [value], len(value))
-            tree.finish()
-        with closing(TreeWriter(Path(folder, "grouped"))) as tree:
-            for part in (slice(None, split), slice(split, None)):
-                if keys[part]:
-                    tree.put_group([Pieces.of(keys[part])], [Pieces.of(values[part])])
-            tree.finish()
-        assert Path(folder, "grouped").read_bytes() == Path(folder, "single").read_bytes()

@@ -10,14 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from dlio.dataset.sample_group import Pieces
 from dlio.formats.layouts import lmdb as layout
 from dlio.formats.layouts.lmdb import MAX_NODE_BYTES, OFFSET_BYTES, PAGE_BYTES, ROOM
-from dlio.formats.layouts.lmdb_group import key_of, lay_out
 from dlio.formats.payloads import Part
 
 _BUFFER_BYTES = 128 << 10  # for small records; the values of large ones are written without a copy
-_JOINED_BYTES = 8 << 10
 _NO_RECORDS = 0, 0, 0, 0, 0, 0, 0, layout.NO_PAGE
 _NO_FREE_PAGES = PAGE_BYTES, layout.INTEGER_KEYS, *_NO_RECORDS[2:]
 
@@ -69,40 +66,20 @@ class TreeWriter:
         self._nodes.append(node)
         self._num_entries += 1
 
-    def put_group(self, keys: Sequence[Pieces], values: Sequence[Pieces]) -> None:
-        """Appends n records as `put` does, in less time; needs the compiled core.
-
-        Args:
-            keys: columns of n values, which make the keys when they are joined row by row.
-            values: columns that make the values.
-
-        Raises:
-            OSError: the file system refused.
-        """
-        pages = lay_out(self._nodes, keys, values, self._next_page)
-        self._file.write(pages.data)
-        self._leaves += pages.leaves
-        self._nodes, self._room = pages.nodes, ROOM - sum(len(node) + OFFSET_BYTES for node in pages.nodes)
-        self._num_pages[layout.LEAF] += len(pages.leaves)
-        self._num_pages[layout.OVERFLOW] += pages.num_overflow
-        self._next_page += len(pages.leaves) + pages.num_overflow
-        self._num_entries += len(keys[0])
-
     def _write_value(self, parts: Sequence[Part], num_bytes: int) -> int:
         """Writes a value to its own pages and returns the number of the first."""
         number, num_pages = self._next_page, -(-(layout.PAGE.size + num_bytes) // PAGE_BYTES)
         head = layout.OVERFLOW_PAGE.pack(number, 0, layout.OVERFLOW, num_pages)
         zeros = bytes(num_pages * PAGE_BYTES - num_bytes - len(head))
-        if num_bytes < _JOINED_BYTES:  # one small write takes less time than four
-            self._file.write(b"".join([head, *parts, zeros]))
-        else:
-            self._file.writelines([head, *parts, zeros])
+        self._file.writelines([head, *parts, zeros])
         self._num_pages[layout.OVERFLOW] += num_pages
         self._next_page += num_pages
         return number
 
     def _end_leaf(self) -> None:
-        self._leaves.append((key_of(self._nodes[0]), self._write_page(layout.LEAF, self._nodes)))
+        first, start = self._nodes[0], layout.NODE.size
+        key = first[start : start + layout.NODE.unpack_from(first)[3]]
+        self._leaves.append((key, self._write_page(layout.LEAF, self._nodes)))
         self._nodes, self._room = [], ROOM
 
     def _write_page(self, kind: int, nodes: list[bytes]) -> int:

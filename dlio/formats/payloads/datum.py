@@ -12,14 +12,14 @@ These are the forms of `convert_imageset` with and without `--encoded`. A Datum 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dlio.dataset.sample_group import Pieces, SampleGroup
+from dlio.dataset.sample_group import SampleGroup
 from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import SchemaError
 from dlio.formats import Spans
@@ -85,11 +85,12 @@ def holds_group(group: SampleGroup) -> bool:
     return bool(-(2**31) <= labels.min() <= labels.max() < 2**31 and group.pieces("image").sizes.max() < _LARGEST)
 
 
-def encode_group(group: SampleGroup) -> tuple[Pieces, Pieces, Pieces]:
-    """Returns the Datums of all samples of a group of encoded images, in three columns."""
+def encode_group(group: SampleGroup) -> Iterator[tuple[bytes, memoryview, bytes]]:
+    """Yields the Datum of each sample of a group of encoded images, in three parts."""
     images = group.pieces("image")
-    tails = Pieces.of([_tail(label, True) for label in group.numbers("label").tolist()])
-    return Pieces.of([_head(num_bytes) for num_bytes in images.sizes.tolist()]), images, tails
+    data, bounds, labels = memoryview(images.data), images.bounds.tolist(), group.numbers("label").tolist()
+    for start, stop, label in zip(bounds, bounds[1:], labels, strict=False):
+        yield _head(stop - start), data[start:stop], _tail(label, True)
 
 
 @lru_cache(1 << 12)
