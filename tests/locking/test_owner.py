@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from dlio.io import world
-from dlio.io.world import system
 from dlio.locking.owner import Owner, node_id
 
 
@@ -83,7 +82,7 @@ def test_a_process_that_frees_its_memory_is_dead(tmp_path: Path, monkeypatch: py
     fields = after.split()
     fields[6] = str(int(fields[6]) | 0x4)  # PF_EXITING
     (tmp_path / "stat").write_text(f"{before}{name} {' '.join(fields)}")
-    monkeypatch.setattr(system, "Path", lambda path: tmp_path / "stat" if str(path).endswith("/stat") else Path(path))
+    monkeypatch.setattr(world, "Path", lambda path: tmp_path / "stat" if str(path).endswith("/stat") else Path(path))
     assert world.start_time(me.pid) is None
 
 

@@ -49,7 +49,7 @@ class SimSocket:
         self._name, self._peer_name, self.out = name, peer_name, out
         self.into: Pipe | None = None
         self._timeout: float | None = None
-        self._limit: float | None = None  # of `World.limit`
+        self._limit: float | None = None  # of `limit`
         self._unread = Unread()
         self._has_ended = self._is_shut = self._is_broken = self.is_closed = False
         self._error = 0

@@ -43,7 +43,7 @@ class Machine:
 
 
 class SimulatedWorld:
-    """A `World`, for whichever task runs; no call of a dead process's returns.
+    """What `dlio.io.world` becomes, for whichever task runs; no call of a dead process's returns.
 
     Args:
         scheduler: of the schedule.

@@ -52,7 +52,7 @@ class Other:
     looked: float = 0.0
     look_at: float = 0.0
     connections: ConnectionPool = field(default_factory=partial(ConnectionPool, STREAMS))
-    asking: world.Lock = field(default_factory=world.lock)
+    asking: world.Lock = field(default_factory=lambda: world.lock())
 
     @property
     def is_silent(self) -> bool:

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from dlio.dataset.manifest import Manifest
 from dlio.io import world
-from dlio.io.world.system import SystemSelector
 from dlio.stage.engine.node import Node
 from dlio.stage.protocol import tcp, wire
 from dlio.stage.protocol.connection import Connection, RefusedError, exchange
@@ -104,7 +103,7 @@ def test_connections_that_the_system_does_not_watch_end_no_thread(node: Node, mo
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(SystemSelector, "register", refuse)
+        patch.setattr(world.SystemSelector, "register", refuse)
         with socket.create_connection(node.address, WAIT_SECONDS) as peer:
             assert closes(peer)
     with closing(connected(node)) as connection:

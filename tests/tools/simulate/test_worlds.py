@@ -6,12 +6,14 @@ import os
 import socket
 from collections.abc import Callable
 from functools import partial
+from inspect import isfunction, signature
 from pathlib import Path
 
 import pytest
 
 from dlio.io import world
 from tests.helpers.worlds import InWorld, in_world
+from tools.simulate.world import SimulatedWorld
 
 __all__ = ["in_world"]
 
@@ -380,3 +382,18 @@ def test_a_process_knows_itself(in_world: InWorld) -> None:
         assert world.random_bytes(8) != world.random_bytes(8)
 
     in_world(check)
+
+
+def test_a_simulated_world_has_each_function_with_its_parameters() -> None:
+    own = {"installed", "semaphore", "contextmanager"}
+    found = {name for name, value in vars(world).items() if callable(value) and name.islower() and name[0] != "_"} - own
+    assert {"monotonic", "lock", "connect", "fsync", "touch"} <= found
+    assert found <= set(dir(SimulatedWorld))
+    written = [name for name in found if isfunction(getattr(world, name))]
+    assert {name: _parameters(getattr(world, name)) for name in written} == {
+        name: _parameters(getattr(SimulatedWorld, name))[1:] for name in written
+    }
+
+
+def _parameters(function: Callable[..., object]) -> list[tuple[str, object, object]]:
+    return [(each.name, each.kind, each.default) for each in signature(function).parameters.values()]
