@@ -1,9 +1,8 @@
 """LMDB: a B+tree in one file, as Caffe keeps its data sets (caffe `tools/convert_imageset.cpp`, `util/db_lmdb.cpp`).
 
-A shard is the folder `NAME.lmdb` with `data.mdb` in it, or with `SingleFileWriter` the single file `NAME.lmdb`
-(`subdir=False`). The unnamed database holds the records under `%08d_KEY`, record number and sample key, cut to LMDB's
-511 bytes at the border of a character; up to 10^8 records. An image with one label is a Caffe Datum, any other schema
-a `tf.train.Example`.
+A shard is the folder `NAME.lmdb` with `data.mdb` in it; a single file `NAME.lmdb` (`subdir=False`) is read as well. The
+unnamed database holds the records under `%08d_KEY`, record number and sample key, cut to LMDB's 511 bytes at the border
+of a character; up to 10^8 records. An image with one label is a Caffe Datum, any other schema a `tf.train.Example`.
 
 Neither writing nor reading uses the package `lmdb`; `layouts/lmdb_tree.py` and `layouts/lmdb_pages.py` say why. Equal
 samples give equal bytes, the file ends with its last page in use, and there is no lock file. Readers, threads and
@@ -44,11 +43,6 @@ def Writer(stem: Path, schema: Schema, open_file: OpenFile = open_plain) -> Reco
     folder = stem.with_name(stem.name + SUFFIX)
     folder.mkdir()
     return RecordWriter(folder / DATA_FILE, schema)
-
-
-def SingleFileWriter(stem: Path, schema: Schema, open_file: OpenFile = open_plain) -> RecordWriter:  # noqa: N802
-    """Starts the shard `STEM.lmdb`, a file without a folder."""
-    return RecordWriter(stem.with_name(stem.name + SUFFIX), schema)
 
 
 class RecordWriter:

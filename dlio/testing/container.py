@@ -1,4 +1,4 @@
-"""Writes and reads whole shards of one format."""
+"""Writes and reads whole shards of one format, by files that keep what passes, or are full early."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dlio import formats
 from dlio.dataset.schema import Sample, Schema
+from dlio.errors import StorageError
 
 
 def write_all(writer: formats.Writer, records: Iterable[Sample]) -> None:
@@ -23,6 +24,11 @@ def read_all(reader: formats.Reader) -> list[Sample]:
         return [reader.read(index) for index in range(len(reader))]
     finally:
         reader.close()
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Returns the content of every file below `folder`, hidden ones too, by its path."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @dataclass(frozen=True)
@@ -48,3 +54,30 @@ class Container:
     def read(self, path: Path, schema: Schema) -> list[Sample]:
         """Returns all samples of a shard."""
         return read_all(self.module.Reader(path, schema))
+
+
+class WatchedFile:
+    """A file of a writer: keeps what passes, and takes no more than `room` bytes."""
+
+    def __init__(self, path: Path, room: int = 1 << 40) -> None:
+        self.path, self.room, self.passed = path, room, bytearray()
+        self.file = formats.open_plain(path)
+        self.closed = False
+
+    def write(self, data: bytes | bytearray | memoryview, /) -> int:
+        if self.room < len(data):
+            raise StorageError(28, f"cannot write {self.path}: no space")
+        self.room -= len(data)
+        self.passed += data
+        return self.file.write(data)
+
+    def writelines(self, parts: Iterable[bytes | bytearray | memoryview], /) -> None:
+        for part in parts:
+            self.write(part)
+
+    def tell(self) -> int:
+        return self.file.tell()
+
+    def close(self) -> None:
+        self.file.close()
+        self.closed = True

@@ -13,9 +13,9 @@ import pytest
 import dlio
 from dlio.dataset.manifest import NAME
 from dlio.pack.write import ASIDE
+from dlio.testing.container import content
 from dlio.testing.engine_runner import SECONDS, EngineRunner, Results, finished, identities, wait_for_shards
 from dlio.testing.engine_scenarios import ERRORS, outcome
-from dlio.testing.folders import content
 from dlio.testing.images import make_image_folder
 
 #: A format whose shards are the same bytes from any writer, and a number of workers to write it with.

@@ -18,10 +18,8 @@ from dlio import formats
 from dlio.dataset.checksum import crc32c
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
 from dlio.errors import SchemaError, StorageError
-from dlio.testing.container import Container
-from dlio.testing.folders import content
+from dlio.testing.container import Container, WatchedFile, content
 from dlio.testing.samples import SCHEMAS, check_same, samples
-from dlio.testing.watched_file import WatchedFile
 
 KEYS = [
     "a/b.jpg",

@@ -19,7 +19,7 @@ from dlio.dataset.schema import Schema
 from dlio.dataset.shard import files_of
 from dlio.errors import DigestError, StorageError, UsageError
 from dlio.io.files import digest_bytes, digest_file
-from dlio.testing.folders import content
+from dlio.testing.container import content
 
 Stage = Callable[[], tuple[Manifest, int]]
 

@@ -14,7 +14,7 @@ import pytest
 import dlio
 from dlio.errors import MissingError
 from dlio.look import mounting
-from dlio.testing.folders import content
+from dlio.testing.container import content
 from tests.helpers.squashfs import needs
 
 

@@ -18,9 +18,9 @@ import pytest
 import dlio
 from dlio import executors
 from dlio.sources import image_folder
+from dlio.testing.container import content
 from dlio.testing.engine_runner import EngineRunner
 from dlio.testing.engines import EngineTests
-from dlio.testing.folders import content
 from dlio.testing.images import make_image_folder
 from tests.helpers.mpi import MPI, MPIEXEC
 from tests.helpers.rounds import ROUNDS

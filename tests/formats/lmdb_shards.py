@@ -28,6 +28,10 @@ def write(stem: Path, records: list[Sample], writer=container.Writer, schema: Sc
     return stem.with_name(stem.name + container.SUFFIX)
 
 
+def single_file(stem: Path, schema: Schema) -> container.RecordWriter:
+    return container.RecordWriter(stem.with_name(stem.name + container.SUFFIX), schema)
+
+
 def read(path: Path, schema: Schema = BYTES) -> list[Sample]:
     return read_all(container.Reader(path, schema))
 

@@ -18,11 +18,11 @@ from dlio.errors import SchemaError
 from dlio.formats import lmdb as container
 from dlio.formats.layouts.lmdb_tree import TreeWriter
 from dlio.formats.payloads import datum, example
-from tests.formats.lmdb_shards import BYTES, caffe_datum, read, samples, write
+from tests.formats.lmdb_shards import BYTES, caffe_datum, read, samples, single_file, write
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 70, 5000])
-@pytest.mark.parametrize("writer", [container.Writer, container.SingleFileWriter])
+@pytest.mark.parametrize("writer", [container.Writer, single_file])
 def test_samples_come_back_with_their_keys(tmp_path, writer, count):
     written = samples(count, largest=3000)
     assert read(write(tmp_path / "a", written, writer)) == written
@@ -49,7 +49,7 @@ def current_umask() -> int:
 
 
 def test_a_single_file_has_no_lock_beside_it(tmp_path):
-    write(tmp_path / "a", samples(3), container.SingleFileWriter)
+    write(tmp_path / "a", samples(3), single_file)
     assert names_in(tmp_path) == ["a.lmdb"]
 
 
@@ -58,7 +58,7 @@ def test_equal_samples_give_equal_bytes(tmp_path):
     assert first.read_bytes() == second.read_bytes()
 
 
-@pytest.mark.parametrize("writer", [container.Writer, container.SingleFileWriter])
+@pytest.mark.parametrize("writer", [container.Writer, single_file])
 def test_the_package_lmdb_reads_caffes_keys_and_datums(tmp_path, writer):
     written = samples(200)
     path = write(tmp_path / "a", written, writer)
@@ -153,14 +153,14 @@ def test_two_readers_and_many_threads_share_a_file(tmp_path):
 
 
 def test_an_existing_shard_is_not_written_over(tmp_path):
-    write(tmp_path / "a", samples(1), container.SingleFileWriter)
-    for writer in (container.Writer, container.SingleFileWriter):
+    write(tmp_path / "a", samples(1), single_file)
+    for writer in (container.Writer, single_file):
         with pytest.raises(FileExistsError):
             writer(tmp_path / "a", BYTES)
 
 
 def test_a_refused_label_leaves_no_gap(tmp_path):
-    writer = container.SingleFileWriter(tmp_path / "a", BYTES)
+    writer = single_file(tmp_path / "a", BYTES)
     with pytest.raises(SchemaError, match="'label'"):
         writer.write(Sample("big", {"image": b"", "label": 2**40}))
     writer.write(Sample("fits", {"image": b"", "label": 1}))

@@ -11,7 +11,7 @@ from dlio.dataset.schema import Sample
 from dlio.errors import CorruptRecordError, StorageError
 from dlio.formats import lmdb as container
 from dlio.formats.layouts.lmdb import PAGE_BYTES as PAGE
-from tests.formats.lmdb_shards import BYTES, read, samples, write
+from tests.formats.lmdb_shards import BYTES, read, samples, single_file, write
 from tests.helpers.rounds import ROUNDS
 
 
@@ -89,7 +89,7 @@ def test_flipped_bits_in_the_tree_give_errors_or_the_samples(tmp_path):
 
 
 def test_a_page_that_is_its_own_child_is_refused(tmp_path):
-    path = write(tmp_path / "a", samples(2000, largest=100), container.SingleFileWriter)
+    path = write(tmp_path / "a", samples(2000, largest=100), single_file)
     data = bytearray(path.read_bytes())
     _, branch = max(struct.unpack_from("<QQQ", data, page * PAGE + 128)[::-2] for page in range(2))  # root, last, txn
     node = struct.unpack_from("<H", data, branch * PAGE + 16)[0]
@@ -100,7 +100,7 @@ def test_a_page_that_is_its_own_child_is_refused(tmp_path):
 
 
 def test_an_overflow_page_that_is_another_names_the_record(tmp_path):
-    path = write(tmp_path / "a", [Sample("a", {"image": bytes(9000), "label": 1})] * 3, container.SingleFileWriter)
+    path = write(tmp_path / "a", [Sample("a", {"image": bytes(9000), "label": 1})] * 3, single_file)
     reader = container.Reader(path, BYTES)
     offset = reader.locate(1)[1]
     data = bytearray(path.read_bytes())

@@ -10,7 +10,7 @@ import pytest
 from dlio.errors import CorruptRecordError
 from dlio.formats import lmdb as container
 from dlio.formats.layouts.lmdb import PAGE_BYTES as PAGE
-from tests.formats.lmdb_shards import BYTES, caffe_datum, foreign, read, samples, write
+from tests.formats.lmdb_shards import BYTES, caffe_datum, foreign, read, samples, single_file, write
 
 _LAST_PAGE_AT = 136  # in a meta page (struct MDB_meta of mdb.c)
 
@@ -74,7 +74,7 @@ def test_other_kinds_of_database_are_named(tmp_path):
         environment.open_db(b"images")
     with pytest.raises(CorruptRecordError, match=r"record 0.*named database"):
         container.Reader(tmp_path / "named", BYTES)
-    path = write(tmp_path / "duplicates", [], container.SingleFileWriter)
+    path = write(tmp_path / "duplicates", [], single_file)
     data = bytearray(path.read_bytes())
     for page in range(2):
         data[page * PAGE + 92] |= 4  # MDB_DUPSORT, which the package lmdb never sets for the unnamed database

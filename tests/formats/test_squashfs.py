@@ -21,8 +21,7 @@ from dlio.formats import squashfs
 from dlio.formats.layouts.squashfs.blocks import Image
 from dlio.formats.layouts.squashfs.tables import image_tables
 from dlio.io.random_access import RandomAccessFile
-from dlio.testing.container import Container
-from dlio.testing.folders import content
+from dlio.testing.container import Container, content
 from dlio.testing.images import make_image_folder
 from dlio.testing.samples import SCHEMAS, samples
 from tests.helpers.squashfs import loop_mount, needs, squashfuse, unsquashed

@@ -10,7 +10,7 @@ from dlio.dataset.pool import ShardPool
 from dlio.pack.listing.base import Source
 from dlio.pack.listing.image_files import ImageFiles
 from dlio.sources import image_folder
-from dlio.testing.folders import content
+from dlio.testing.container import content
 
 __all__ = ["BYTE_IDENTICAL", "content", "file_states", "image_folder_as", "read_all", "samples", "stop_after"]
 

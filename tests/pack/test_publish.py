@@ -20,7 +20,7 @@ from dlio.pack.publish import publishing
 from dlio.pack.resume import PartialManifest
 from dlio.pack.write import ASIDE
 from dlio.sources import image_folder
-from dlio.testing.folders import content
+from dlio.testing.container import content
 from tests.helpers import synced
 from tests.helpers.packing import image_folder_as
 

@@ -18,7 +18,7 @@ import pytest
 import dlio
 from dlio.dataset.manifest import PARTIAL_NAME
 from dlio.sources import image_folder
-from dlio.testing.folders import content
+from dlio.testing.container import content
 from tests.helpers.images import image, make_image_folder
 from tests.pack.slow_storage import FAST, SLOW, command
 

@@ -13,7 +13,7 @@ import pytest
 import dlio
 from dlio.pack.inspect.verify import verify
 from dlio.sources import image_folder, open_source
-from dlio.testing.folders import content
+from dlio.testing.container import content
 from tests.helpers.archives import make_tar, make_zip
 from tests.helpers.images import image, make_image_folder
 from tests.helpers.users import unprivileged

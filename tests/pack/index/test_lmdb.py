@@ -66,7 +66,7 @@ class TestLMDB:
 
     def test_a_single_file_of_ours(self, tmp_path):
         schema = Schema.of({"words": "str[]", "label": "int64"})
-        with closing(lmdb_format.SingleFileWriter(tmp_path / "a", schema)) as writer:
+        with closing(lmdb_format.RecordWriter(tmp_path / "a.lmdb", schema)) as writer:
             writer.write(Sample("k", {"words": ["x", "y"], "label": 3}))
         _, found = adopt(tmp_path, "lmdb")
         assert found == [("k", {"words": [b"x", b"y"], "label": 3})]
