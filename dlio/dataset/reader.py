@@ -168,7 +168,7 @@ class ShardReader:
         bulk_reader = self._values()
         if bulk_reader is None:
             fields = [self._read(record).fields for record in records.tolist()]
-            return {name: [_viewed(values[name]) for values in fields] for name in self._schema}
+            return {name: [viewed(values[name]) for values in fields] for name in self._schema}
         assert self._table is not None
         found, doubtful = bulk_reader.columns(records, take, out, large)
         read = {name: found[name] if name in found else self._table.field(name)[records] for name in self._schema}
@@ -176,7 +176,7 @@ class ShardReader:
             sample = self._read(int(records[row]))
             bulk_reader.forget(int(records[row]))
             for name, column in read.items():
-                column[row] = _viewed(sample.fields[name])
+                column[row] = viewed(sample.fields[name])
         return read
 
     def prefetch_hint(self, records: Numbers) -> bool:
@@ -236,7 +236,8 @@ class ShardReader:
                 part.close()
 
 
-def _viewed(value: Any) -> Any:
+def viewed(value: Any) -> Any:
+    """Returns bytes as a view of them; anything else unchanged."""
     return memoryview(value) if isinstance(value, bytes) else value
 
 

@@ -26,6 +26,7 @@ import numpy.typing as npt
 from dlio.codecs import decode_ready, decoders, pillow
 from dlio.codecs.orientation import AS_STORED, orientation_of, turned_size
 from dlio.codecs.pictures import Picture
+from dlio.dataset.reader import viewed
 from dlio.dataset.schema import Schema
 from dlio.errors import CorruptRecordError, DataError
 from dlio.images.composed import mix_batches, mix_of, moves_of
@@ -140,15 +141,11 @@ def _leaving(samples: PackedSamples, values: Any, indices: Sequence[int] | Indic
     leaving = list(values)
     for row, value in enumerate(values):
         try:
-            leaving[row] = _viewed(decode_ready.restored(value))
+            leaving[row] = viewed(decode_ready.restored(value))
         except DataError as error:
             damaged[row] = samples.damage(int(indices[row]), str(error))
             samples.skips.note(damaged[row])
     return leaving, damaged
-
-
-def _viewed(value: Any) -> Any:
-    return memoryview(value) if isinstance(value, bytes) else value
 
 
 def _labels(samples: PackedSamples, values: Any, dtype: npt.DTypeLike, indices: Sequence[int] | Indices) -> Any:

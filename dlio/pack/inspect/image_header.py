@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 import warnings
 import zlib
+from collections.abc import Callable
 from functools import lru_cache
 
 from dlio import native
@@ -59,7 +60,9 @@ def inspect_image(data: bytes) -> ImageInfo:
     if data.startswith(png.START):
         return _png(data)
     if data.startswith(jpeg.START):
-        return _bounded(_jpeg_by_core(data) or _jpeg(data))
+        found = _probed(data)
+        own = found and _info("JPEG", found.height, found.width, found.components, found.crop_ready)
+        return _bounded(own or _jpeg(data))
     if is_record(data):
         return _bounded(_record(data))
     return _bounded(_other(data))
@@ -86,20 +89,16 @@ def _png_header(head: bytes) -> ImageInfo:
     return _bounded(ImageInfo("PNG", height, width, _PNG_CHANNELS[color]))
 
 
-def _jpeg_by_core(data: bytes) -> ImageInfo | None:
+def _probed(data: bytes) -> native.Probe | None:
+    """Returns what the core finds in the headers of a JPEG or a record; None if it does not read them."""
     try:
-        found = jpeg.probe(data)
+        return jpeg.probe(data)
     except DataError as error:
         raise SourceError(str(error)) from None
-    return found and _info("JPEG", found.height, found.width, found.components, found.crop_ready)
 
 
 def _record(data: bytes) -> ImageInfo:
-    try:
-        found = jpeg.probe(data)
-    except DataError as error:
-        raise SourceError(str(error)) from None
-    if found is None:
+    if (found := _probed(data)) is None:
         raise SourceError(f"it is a {DECODE_READY} of a version that this dlio does not read: install a newer one")
     was_progressive = not native.planes_restores_original(data)
     return _info(DECODE_READY, found.height, found.width, found.components, True, was_progressive)
@@ -160,15 +159,19 @@ def decode_image(data: bytes) -> None:
         raise SourceError(f"it cannot be decoded: {pillow.reason(error)}") from None
 
 
-def check_large(head: bytes, num_bytes: int) -> None:
-    """Checks that an input that begins with `head` may be an image, before memory is allocated for all of it.
+def check_large(head: Callable[[], bytes], num_bytes: int) -> None:
+    """Checks that an input may be an image by its first `HEAD_BYTES`, before memory is allocated for all of it.
+
+    Args:
+        head: returns them; called only for an input of more than `LARGE_BYTES`.
+        num_bytes: its size.
 
     Raises:
         SourceError: it is not an image, or too large.
     """
     if num_bytes <= LARGE_BYTES:
         return
-    if not head.startswith((*_STARTS, *_NETPBM)):
+    if not head().startswith((*_STARTS, *_NETPBM)):
         raise SourceError(f"it is not an image: its {num_bytes:,} bytes begin like no known format")
     if num_bytes > limits.sample_bytes():
         most = f"more than the limit of {limits.sample_bytes():,} for one sample"

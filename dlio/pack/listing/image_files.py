@@ -208,7 +208,7 @@ def _read_on(descriptor: int, data: bytes, path: str) -> bytes:
     if not stat.S_ISREG(status.st_mode):
         raise SourceError(f"cannot read {path}: it is not a regular file: remove it from the input")
     try:
-        check_large(data, status.st_size)
+        check_large(lambda: data, status.st_size)
     except SourceError as error:
         raise SourceError(f"cannot pack {path}: {error}") from None
     blocks, left = [data], status.st_size - len(data)

@@ -119,8 +119,7 @@ def _read(files: RemoteFiles, key: str, num_bytes: int) -> bytes:
     """Returns an object; asks for the head of a large one first; raises SourceError, StorageError."""
     pace.spend(1, num_bytes)
     try:
-        if num_bytes > LARGE_BYTES:
-            check_large(files.fetch(key, HEAD_BYTES, (0, HEAD_BYTES))[:HEAD_BYTES], num_bytes)
+        check_large(lambda: files.fetch(key, HEAD_BYTES, (0, HEAD_BYTES))[:HEAD_BYTES], num_bytes)
         most = max(num_bytes, LARGE_BYTES)
         data = files.fetch(key, most)
     except StorageError as error:

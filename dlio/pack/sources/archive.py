@@ -20,7 +20,7 @@ from dlio.errors import DataError, SourceError
 from dlio.formats.layouts.squashfs.blocks import Image
 from dlio.io.random_access import RandomAccessFile
 from dlio.pack import pace
-from dlio.pack.inspect.image_header import HEAD_BYTES, LARGE_BYTES, check_large
+from dlio.pack.inspect.image_header import HEAD_BYTES, check_large
 from dlio.pack.listing.archive_members import (
     IMAGES,
     STORED,
@@ -139,8 +139,7 @@ def _image_reader(file: RandomAccessFile) -> Callable[[int, int, int, int], byte
 def _content(file: RandomAccessFile, is_zip: bool, offset: int, packed: int, num_bytes: int, method: int) -> bytes:
     """Returns the content of a member of a tar or zip."""
     header = read_local_header(file, offset) if is_zip else LocalHeader(offset, None)
-    if max(packed, num_bytes) > LARGE_BYTES:
-        check_large(_head(file, header.data_offset, packed, method), max(packed, num_bytes))
+    check_large(lambda: _head(file, header.data_offset, packed, method), max(packed, num_bytes))
     data = file.read(header.data_offset, packed)
     content = data if method == STORED else _inflate(data, num_bytes)
     if is_zip:

@@ -22,7 +22,7 @@ from dlio.formats.layouts.lmdb_pages import Entries, read_entries
 from dlio.formats.lmdb import DATA_FILE
 from dlio.io.random_access import RandomAccessFile
 from dlio.pack import pace
-from dlio.pack.inspect.image_header import HEAD_BYTES, LARGE_BYTES, check_large, inspect_image
+from dlio.pack.inspect.image_header import HEAD_BYTES, check_large, inspect_image
 from dlio.pack.listing.base import Column, Listing, Numbers
 from dlio.pack.listing.classes import check_no_splits
 from dlio.pack.listing.file_sets import begins_with
@@ -146,9 +146,7 @@ class LmdbImages:
             key, (offset, num_bytes) = listing.keys[index], extents[index]
             pace.spend(1, num_bytes)
             try:
-                check_large(
-                    file.read(offset, min(num_bytes, HEAD_BYTES)) if num_bytes > LARGE_BYTES else b"", num_bytes
-                )
+                check_large(lambda: file.read(offset, HEAD_BYTES), num_bytes)
                 image = {"image": file.read(offset, num_bytes)}
             except (CorruptRecordError, SourceError) as error:
                 raise SourceError(f"{self.path}: cannot read {key!r}: {error}") from error
