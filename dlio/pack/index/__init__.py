@@ -37,6 +37,7 @@ from dlio.pack.resume import INDEXED
 __all__ = ["index", "names"]
 
 CLAIMS = ".dlio-indexing"  # below the folder of the shards: who is indexing it
+_NUMBERED = re.compile("[0-9]{1,9}/[^/]+")  # a table of an index that has replaced another
 
 
 def index(
@@ -113,18 +114,15 @@ def _scan_all(tasks: list[ScanTask], workers: int | None, report: Callable[[Shar
 
 def _make_folder(root: Path, old: Manifest | None) -> Path:
     """Returns a new, empty folder for the tables: that of an index to replace stays whole until then."""
-    number = 0 if old is None else max([0, *(int(name) for name in map(_number, _hidden_names(old)) if name)]) + 1
-    folder = root / HIDDEN / str(number) if number else root / HIDDEN
+    folder = root / HIDDEN
+    if old is not None:
+        numbers = [int(name.parts[0]) for name in _hidden_names(old) if _NUMBERED.fullmatch(str(name))]
+        folder /= str(max(numbers, default=0) + 1)
     try:
         folder.mkdir(parents=True)
     except OSError as error:
         raise _unwritable(root, error) from error
     return folder
-
-
-def _number(path: PurePosixPath) -> str:
-    """Returns the number of the folder of a table of an index that has replaced another, or ''."""
-    return path.parts[0] if len(path.parts) == 2 and re.fullmatch("[0-9]{1,9}", path.parts[0]) else ""
 
 
 def _hidden_names(found: Manifest) -> list[PurePosixPath]:

@@ -49,6 +49,13 @@ def check_no_splits(path: Path | str, folders: Sequence[str], advice: str) -> No
         raise UsageError(f"{path} holds the splits {', '.join(folders)} instead of classes: {advice}")
 
 
+def of_first_folders(paths: Sequence[str]) -> tuple[tuple[str, ...], Numbers]:
+    """Returns the first folders of paths as classes, sorted, and the index of each path's class."""
+    folders = [path.partition("/")[0] for path in paths]
+    index = {name: number for number, name in enumerate(sorted(set(folders)))}
+    return tuple(index), np.array([index[name] for name in folders], dtype="int64")
+
+
 def pinned(listing: Listing, names: tuple[str, ...]) -> Listing:
     """Returns the listing with these classes; samples of other classes are refused.
 

@@ -31,7 +31,7 @@ from dlio.pack.listing.archive_members import (
     read_local_header,
 )
 from dlio.pack.listing.base import Listing, Numbers, Refused
-from dlio.pack.listing.classes import check_no_splits
+from dlio.pack.listing.classes import check_no_splits, of_first_folders
 from dlio.pack.listing.image_files import file_state
 from dlio.pack.listing.image_tree import EXTENSIONS
 from dlio.pack.listing.keys import Keys
@@ -83,16 +83,12 @@ class Archive:
         if bad := self._refuse(names, refused):
             images = [member for row, member in enumerate(images) if row not in bad]
             names = [name for row, name in enumerate(names) if row not in bad]
-        classes = sorted({name.partition("/")[0] for name in names})
+        classes, labels = of_first_folders(names)
         check_no_splits(self.path, classes, f"give one with --root {prefix}{classes[0] if classes else ''}")
-        index = {name: number for number, name in enumerate(classes)}
         extents = [(member.offset, member.packed_bytes, member.num_bytes, member.method) for member in images]
-        columns = {
-            "label": np.array([index[name.partition("/")[0]] for name in names], dtype="int64"),
-            "extent": np.array(extents, dtype="int64").reshape(-1, 4),
-        }
+        columns = {"label": labels, "extent": np.array(extents, dtype="int64").reshape(-1, 4)}
         keys = Keys.of(names)
-        schema = Schema(IMAGE_CLASSIFICATION.fields, tuple(classes))
+        schema = Schema(IMAGE_CLASSIFICATION.fields, classes)
         sizes = np.array([member.num_bytes for member in images], dtype="int64")
         versions = np.full(len(keys), file_state(str(self.path))[1])
         return Listing(schema, keys, sizes, columns, versions=versions, refused=refused)

@@ -24,7 +24,7 @@ from dlio.io.random_access import RandomAccessFile
 from dlio.pack import pace
 from dlio.pack.inspect.image_header import HEAD_BYTES, check_large, inspect_image
 from dlio.pack.listing.base import Column, Listing, Numbers
-from dlio.pack.listing.classes import check_no_splits
+from dlio.pack.listing.classes import check_no_splits, of_first_folders
 from dlio.pack.listing.file_sets import begins_with
 from dlio.pack.listing.image_files import file_state
 from dlio.pack.listing.keys import Keys
@@ -115,11 +115,9 @@ class LmdbImages:
             return self._from_list(listed)
         if not all("/" in name for name in listed.names):
             return None, ()
-        folders = [name.partition("/")[0] for name in listed.names]
-        classes = sorted(set(folders))
+        classes, labels = of_first_folders(listed.names)
         check_no_splits(self.path, classes, "select one with --option match=FOLDER/*, and labels from a list")
-        index = {name: number for number, name in enumerate(classes)}
-        return np.array([index[folder] for folder in folders], dtype="int64"), tuple(classes)
+        return labels, classes
 
     def _from_list(self, listed: Listed[str]) -> tuple[Column, tuple[str, ...]]:
         """Returns the labels that a list gives to the keys."""
