@@ -2,7 +2,7 @@
 
 The engine, its protocol, its meetings and its clients reach the system through these functions only
 (tests/test_import.py), so the same code runs in a simulator: in virtual time, with as many nodes in one process as
-asked for, and every order of events drawn from a seed. There `installed` puts others in the place of these functions.
+asked for, and every order of events drawn from a seed. There `installed` puts others instead of these functions.
 
 Whatever waits, takes time, can fail, or differs between two runs goes through here. Paths are checked directly
 (`Path.exists`, `Path.stat`): of a disk the simulator has what it does with what is written to it.
@@ -241,7 +241,7 @@ def semaphore(count: int) -> Semaphore:
 
 @contextmanager
 def installed(world: object) -> Iterator[None]:
-    """Puts a world's methods in the place of the functions of these names, for all threads of this process."""
+    """Puts a world's methods instead of the functions of these names, for all threads of this process."""
     others = {name: getattr(world, name) for name in dir(world) if name in globals() and not name.startswith("_")}
     before = {name: globals()[name] for name in others}
     globals().update(others)
