@@ -36,6 +36,7 @@ from dlio.io.random_access import Numbers, RandomAccessFile
 SUFFIX = ".sqsh"
 _BUFFER_BYTES = 16 << 10  # larger files are written without a copy
 refused_keys = paths.refused_keys
+takes_parts = is_single  # by many workers: a sample is one image's file, so its size is known
 
 
 def refuses(schema: Schema) -> str | None:
@@ -79,11 +80,6 @@ class Writer:
         if not self._file.closed:
             with storage_errors("write", self._path), closing(self._file):
                 _complete(self._file, self._samples, self._table)
-
-
-def takes_parts(schema: Schema) -> bool:
-    """Returns whether many workers can write one image: a sample is one image's file, so its size is known."""
-    return is_single(schema)
 
 
 class PartWriter:

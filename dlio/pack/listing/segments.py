@@ -22,8 +22,6 @@ _IGNORED = 255
 _MOST_CROSSINGS = 1 << 16  # of an image of any size
 _MOST_DIGITS = 12  # of 5 bits, in a number of compressed run lengths
 
-Mask = npt.NDArray[np.uint8]
-
 
 def class_mask(objects: Iterable[tuple[int, bool, Any]], height: int, width: int) -> bytes:
     """Returns a PNG of classes, of one channel.
