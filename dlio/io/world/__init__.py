@@ -7,6 +7,9 @@ asked for, and every order of events drawn from a seed. There `installed` puts o
 Whatever waits, takes time, can fail, or differs between two runs goes through here. Paths are checked directly
 (`Path.exists`, `Path.stat`): of a disk the simulator has what it does with what is written to it.
 
+Threads, locks and sockets are Python's own. The simulator has as much of them as is used: stream sockets, and
+conditions whose lock nobody takes twice.
+
 Functions that connect import `socket` and `selectors` when they are called: a process that only reads files saves 3 ms.
 """
 
@@ -14,21 +17,25 @@ from __future__ import annotations
 
 import os
 import struct
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from threading import Condition, Event, Lock, Thread
+from typing import TYPE_CHECKING, Any
 
 from dlio.errors import LauncherError
 from dlio.io import limits
-from dlio.io.world.interface import Address, Condition, Event, Lock, Selector, Socket, Thread
+
+if TYPE_CHECKING:
+    from socket import socket as Socket  # noqa: N812
+
+__all__ = ["Address", "Condition", "Event", "Lock", "Selector", "Semaphore", "Socket", "Thread"]
+
+Address = tuple[str, int]
 
 # As `socket` has them on Linux, without its import.
 SHUT_RDWR, MSG_MORE, MSG_PEEK, MSG_WAITALL = 2, 0x8000, 2, 0x100
-
-__all__ = ["Address", "Condition", "Event", "Lock", "Selector", "Semaphore", "Socket", "Thread"]
 
 _LIMIT = struct.Struct("@ll")  # a struct timeval
 _CREDENTIALS = struct.Struct("=iII")  # process, user, group: struct ucred of unix(7)
@@ -37,16 +44,16 @@ _PF_EXITING = 0x4  # in the flags of /proc/PID/stat, see linux/sched.h: killed, 
 monotonic = time.monotonic
 wall = time.time
 sleep = time.sleep
-lock: Callable[[], Lock] = threading.Lock
-condition: Callable[[], Condition] = threading.Condition
-event: Callable[[], Event] = threading.Event
+lock = Lock
+condition = Condition
+event = Event
 random_bytes = os.urandom
 pid = os.getpid
 
 
 def start(call: Callable[[], object], name: str) -> Thread:
     """Returns a new daemon thread that makes a call; raises MissingError, which names the system's limit."""
-    thread = threading.Thread(target=call, name=name, daemon=True)
+    thread = Thread(target=call, name=name, daemon=True)
     with limits.starting("a thread"):
         thread.start()
     return thread
@@ -112,7 +119,6 @@ def user_of(peer: Socket) -> int:
     """Returns the user id of the process at the other end of a Unix connection; raises OSError."""
     import socket
 
-    assert isinstance(peer, socket.socket)
     return int(_CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[1])
 
 
@@ -124,7 +130,6 @@ def limit(peer: Socket, seconds: float) -> None:
     """
     import socket
 
-    assert isinstance(peer, socket.socket)
     peer.settimeout(None)
     timeval = _LIMIT.pack(int(seconds), round(seconds % 1 * 1e6))
     for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
@@ -135,14 +140,13 @@ def keep_alive(peer: Socket) -> None:
     """Sends small frames of a TCP connection at once, and notices one whose other end has ended."""
     import socket
 
-    assert isinstance(peer, socket.socket)
     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
 def selector() -> Selector:
     """Returns an empty selector."""
-    return SystemSelector()
+    return Selector()
 
 
 def send_file(peer: Socket, descriptor: int, begin: int, count: int) -> int:
@@ -195,8 +199,8 @@ def changed(status: os.stat_result) -> float:
     return status.st_ctime
 
 
-class SystemSelector:
-    """A `Selector` of the system."""
+class Selector:
+    """Waits for sockets that can be read; for one thread."""
 
     def __init__(self) -> None:
         import selectors
@@ -204,15 +208,19 @@ class SystemSelector:
         self._selector, self._event = selectors.DefaultSelector(), selectors.EVENT_READ
 
     def register(self, peer: Socket, data: object) -> None:
+        """Adds a socket, with what `select` returns for it."""
         self._selector.register(peer, self._event, data)
 
     def unregister(self, peer: Socket) -> None:
+        """Removes a socket."""
         self._selector.unregister(peer)
 
     def select(self, timeout: float | None = None) -> list[Any]:
+        """Returns the data of the sockets that can be read, after waiting for one; empty after this many seconds."""
         return [key.data for key, _ in self._selector.select(timeout)]
 
     def close(self) -> None:
+        """Ends it; the sockets stay open."""
         self._selector.close()
 
 

@@ -103,7 +103,7 @@ def test_connections_that_the_system_does_not_watch_end_no_thread(node: Node, mo
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(world.SystemSelector, "register", refuse)
+        patch.setattr(world.Selector, "register", refuse)
         with socket.create_connection(node.address, WAIT_SECONDS) as peer:
             assert closes(peer)
     with closing(connected(node)) as connection:

@@ -17,7 +17,7 @@ from tools.simulate.world import SimulatedWorld
 
 __all__ = ["in_world"]
 
-Pair = tuple[world.Socket, world.Socket]
+Pair = tuple[socket.socket, socket.socket]
 
 
 def _tcp() -> Pair:
