@@ -24,7 +24,7 @@ from dlio.io.sizes import counted, format_size
 from dlio.rights.as_owner import switch_to_job_user
 from dlio.rights.patience import DEADLINE_SECONDS
 from dlio.stage import strategies
-from dlio.stage.client.client import in_one_word, in_words, status, status_from
+from dlio.stage.client.client import NoRoomError, in_one_word, in_words, status, status_from
 from dlio.stage.copies.locations import folders_to_clean, folders_with_copies
 from dlio.stage.copies.node_cache import copies
 from dlio.stage.job import Asked, Listeners, Options
@@ -124,15 +124,19 @@ def stage(args: argparse.Namespace) -> int:
 
 
 def _begin(args: argparse.Namespace) -> int:
-    """Starts the agent of this node, and prints the folder that it fills."""
+    """Starts the agent of this node, and prints the folder that it fills; the source while there is no room for one."""
     from dlio.stage.client.start import ensure_agent  # loaded here: a copy needs it not
 
     switch_to_job_user()
     with by_nodes(Topology.from_env()) as list_once:
         source, said = anything(args.dataset, list_once), Listeners(partial(_say_dest, args))
         asked: Asked = {"strategy": args.strategy, "options": _options(args), "listeners": said}
-        folder = ensure_agent(args.dataset, args.dest, find=lambda _: source, cache_bytes=args.cache_size, **asked)
-    path = str(replace(source.manifest, root=folder.path).path)
+        try:
+            folder = ensure_agent(args.dataset, args.dest, find=lambda _: source, cache_bytes=args.cache_size, **asked)
+            path = str(replace(source.manifest, root=folder.path).path)
+        except NoRoomError as error:  # no reason for a job to fail
+            complain(error.text)
+            path = str(source)
     if args.json:
         return print_report(args, {"path": path})
     say(args, path)

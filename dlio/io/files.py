@@ -20,6 +20,7 @@ import xxhash
 from dlio.errors import DigestError, StorageError, UsageError
 from dlio.io import limits, world
 
+FULL = (errno.ENOSPC, errno.EDQUOT)  # a file system, or what this user may write on it
 BLOCK_BYTES = 8 << 20  # Lustre and GPFS reach full speed with reads of 4 to 16 MiB
 DEFAULT_DIGEST = "xxh3-128"
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from dlio.cluster import liveness
 from dlio.errors import StorageError
 from dlio.io import world
+from dlio.io.files import FULL
 from dlio.io.open_folder import Below, OpenFolder
 from dlio.locking import claim_file
 from dlio.locking.claim_file import Claim
@@ -29,7 +30,11 @@ _FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 0.01, 0.2
 
 @contextmanager
 def claimed(
-    folder: Path | Below, is_done: Callable[[], bool], *, patient: bool = True
+    folder: Path | Below,
+    is_done: Callable[[], bool],
+    *,
+    patient: bool = True,
+    give_way: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[Claim, Claim | None] | None]:
     """Yields this process's claim and the one it succeeds, or None once another process has done the work.
 
@@ -43,12 +48,13 @@ def claimed(
         folder: the folder of the claims, shared by all who want the same work; made by this call.
         is_done: whether the work is done; called often, by processes that wait.
         patient: wait for another process that has a claim.
+        give_way: called while the disk is too full for a claim; returns whether it has made some room.
 
     Raises:
         StorageError: the folder cannot be written, or the process that this one waited for failed.
     """
     below = _below(folder)
-    succeeded = _wait_for_claim(below, is_done, patient)
+    succeeded = _wait_for_claim(below, is_done, patient, give_way)
     if succeeded is None:
         yield None
         return
@@ -157,7 +163,9 @@ def _shares(folder: OpenFolder) -> Iterator[OpenFolder]:
                 yield below
 
 
-def _wait_for_claim(folder: Below, is_done: Callable[[], bool], patient: bool) -> tuple[Claim, Claim | None] | None:
+def _wait_for_claim(
+    folder: Below, is_done: Callable[[], bool], patient: bool, give_way: Callable[[], bool]
+) -> tuple[Claim, Claim | None] | None:
     """Returns the claim made and the one before it, or None if the work is done, or not `patient` and under way."""
     waited_for: set[str] = set()
     heartbeats, pause = liveness.Heartbeats(), _FIRST_POLL_SECONDS
@@ -175,7 +183,12 @@ def _wait_for_claim(folder: Below, is_done: Callable[[], bool], patient: bool) -
                 world.sleep(pause)
                 pause = min(2 * pause, _LAST_POLL_SECONDS)
                 continue
-        mine = claim_file.make(folder, latest.number + 1 if latest else 1)
+        try:
+            mine = claim_file.make(folder, latest.number + 1 if latest else 1)
+        except StorageError as error:
+            if error.errno not in FULL or not give_way():
+                raise
+            continue
         if mine is None:
             continue
         if is_done():  # finished, and its claims removed, between our look and our claim

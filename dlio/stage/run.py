@@ -20,7 +20,7 @@ from dlio.dataset.manifest import Manifest
 from dlio.dataset.shard import files_of
 from dlio.errors import DlioError, StorageError
 from dlio.io import trace
-from dlio.io.files import storage_errors
+from dlio.io.files import FULL, storage_errors
 from dlio.io.filesystems import existing, filesystem_of
 from dlio.io.sizes import format_size
 from dlio.stage.choose.choice import Choice, chosen, is_elsewhere, machine_of
@@ -91,7 +91,7 @@ def run(
                 return _carry_out(choice, started)
             except StorageError as error:
                 together = needs.exchange if needs else mpi.can_agree(topology)
-                if dest is not None or together or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                if dest is not None or together or error.errno not in FULL:
                     raise
                 _log.warning("%s", error)
                 full.append(job.dest)

@@ -126,7 +126,7 @@ class Launcher:
             agents.work(Task.from_json(text), say)
         except DlioError as error:
             self._world.scheduler.note("agent failed", type(error).__name__)
-            say(error.text)
+            say(launch.told(error))
         process.kill()
 
 

@@ -32,6 +32,10 @@ _KEPT = 32  # connections that wait for the next request
 _TRIES = 3  # agents may be killed one after the other
 
 
+class NoRoomError(StorageError):
+    """This node's disk has no room for an agent, so nothing is cached on it: the source is to be read."""
+
+
 class Client:
     """A loader's way to the agent of its node; for any number of threads, and usable after a fork.
 
@@ -39,7 +43,8 @@ class Client:
     manifest, shard by shard.
 
     All methods raise StorageError, whose text names the node and what to do, if the agent cannot do what is asked, or
-    has ended and cannot be started again. None waits for longer than the agent makes progress.
+    has ended and cannot be started again; NoRoomError if that is for lack of room. None waits for longer than the agent
+    makes progress.
     """
 
     def __init__(self, folder: StagedFolder, restart: Callable[[], object] | None = None) -> None:
@@ -119,7 +124,7 @@ class Client:
                 raise self._gone(TimeoutError("it hangs"))
             try:
                 return self._pool.use(ask, self._connected)
-            except AgentError:
+            except (AgentError, NoRoomError):
                 raise
             except TimeoutError as error:
                 if attempt > 1:

@@ -9,8 +9,10 @@ from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
+from typing import TypeVar
 
 from dlio.cached import cached_property
+from dlio.dataset import remote
 from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.dataset.sample_table import SUFFIX
 from dlio.dataset.shard import files_of
@@ -19,7 +21,7 @@ from dlio.io import waits, world
 from dlio.io.arrivals import Arrival
 from dlio.locking.fork_lock import ForkLock
 from dlio.stage.client.arriving import PassedFile, Wanted, open_arriving
-from dlio.stage.client.client import Client, in_words, state
+from dlio.stage.client.client import Client, NoRoomError, in_words, state
 from dlio.stage.client.start import Task, ensure_agent, task_of_job
 from dlio.stage.copies.blocks import Range
 from dlio.stage.copies.folder import StagedFolder
@@ -27,8 +29,11 @@ from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.planning.plan import has_parts
 from dlio.stage.protocol.wire import Origin
 from dlio.stage.strategies import load
+from dlio.stage.transfer.source import StagingSource, source_of
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
+_FULL_SECONDS = 60.0  # before an agent is started again for which there was no room
 _ATTEMPTS = 3  # to open a file that is given its name just now
 
 
@@ -45,7 +50,7 @@ def find_filling(folder: StagedFolder, dataset: str | PathLike[str]) -> LiveFill
     manifest = live.manifest() if live.agent() is not None or _revived(live) else None
     if manifest is None:
         return None
-    return LiveFilling(folder, manifest, _restart(live, manifest, dataset))
+    return LiveFilling(folder, manifest, _restart(live, manifest, dataset), dataset)
 
 
 def _revived(live: LiveFolder) -> bool:
@@ -57,6 +62,8 @@ def _revived(live: LiveFolder) -> bool:
         return task.start_again() == live.staged and live.agent() is not None
     except LauncherError:
         return False
+    except NoRoomError:
+        raise
     except DlioError as error:
         if load(task.strategy).NEEDS.parts:  # no other place holds this node's part of the order
             raise
@@ -75,10 +82,15 @@ def _restart(live: LiveFolder, manifest: Manifest, dataset: str | PathLike[str])
 def cached(dataset: str | PathLike[str], cache: str | PathLike[str] | bool) -> tuple[Manifest, LiveFilling | None]:
     """Returns the manifest of a data set that is read through a cache, and who fills that; None if it is whole.
 
-    The cache is the node-local folder for the copy; True chooses one. Raises as `dlio.stage`.
+    The cache is the node-local folder for the copy; True chooses one. If its disk is too full for an agent, the data
+    set is read in place. Raises as `dlio.stage`.
     """
-    folder = ensure_agent(dataset, None if cache is True else Path(cache))  # type: ignore[arg-type]
-    filling = find_filling(folder, dataset)
+    try:
+        folder = ensure_agent(dataset, None if cache is True else Path(cache))  # type: ignore[arg-type]
+        filling = find_filling(folder, dataset)
+    except NoRoomError as error:
+        _log.warning("%s", error.text)
+        return remote.load(dataset), None
     if filling is None and not folder.has_manifest():
         log, host = LiveFolder(folder).log, world.host()
         raise StorageError(f"the agent on {host} ended before {folder.path} was complete: see {log}, then start again")
@@ -92,16 +104,29 @@ class LiveFilling:
         manifest: of the whole data set, all of which can be read through the agent.
     """
 
-    def __init__(self, folder: StagedFolder, manifest: Manifest, restart: Callable[[], object] | None = None) -> None:
-        """Connects when something is missing; `restart`, which is picklable, starts the copy's agent again."""
+    def __init__(
+        self,
+        folder: StagedFolder,
+        manifest: Manifest,
+        restart: Callable[[], object] | None = None,
+        dataset: str | PathLike[str] = "",
+    ) -> None:
+        """Connects when something is missing.
+
+        Args:
+            folder, manifest: of the copy.
+            restart: starts its agent again; picklable.
+            dataset: the source, which is read while the disk has no room for an agent.
+        """
         self.manifest = replace(manifest, root=folder.path, shards=tuple(s.replace(nodes=()) for s in manifest.shards))
-        self._given = folder, manifest, restart
+        self._given = folder, manifest, restart, dataset
+        self._full_until = 0.0
         self._live = LiveFolder(folder)
         self._client = Client(folder, restart)
         self._lock = ForkLock()
         self._counts: dict[str, float] = {}
 
-    def __reduce__(self) -> tuple[type[LiveFilling], tuple[StagedFolder, Manifest, Callable[[], object] | None]]:
+    def __reduce__(self) -> tuple[type[LiveFilling], tuple[object, ...]]:
         return LiveFilling, self._given
 
     @cached_property
@@ -170,17 +195,18 @@ class LiveFilling:
     def _wanted(self, number: int, file: File) -> Wanted:
         def read(ranges: Sequence[Range], memory: memoryview) -> None:
             began = world.monotonic()
-            self._count(self._client.read(number, ranges, memory), len(memory), began)
+            origin = self._asked(lambda: self._client.read(number, ranges, memory))
+            self._count(self._read(file, ranges, memory) if origin is None else origin, len(memory), began)
 
         def need(ranges: Sequence[Range]) -> bool:
             return self._need(number, file, ranges)
 
-        return Wanted(need, read, lambda ranges: self._client.bad(number, ranges))
+        return Wanted(need, read, lambda ranges: self._asked(lambda: self._client.bad(number, ranges)))
 
     def _need(self, number: int, file: File, ranges: Sequence[Range]) -> bool:
         began = world.monotonic()
         try:
-            origin = self._client.need(number, ranges)
+            origin = self._asked(lambda: self._client.need(number, ranges))
         except StorageError:  # the process that filled the copy has completed it, and ended
             if self._path(file.name).exists():
                 return True
@@ -189,6 +215,29 @@ class LiveFilling:
             num_bytes = sum(end - begin for begin, end in ranges) if ranges else file.num_bytes
             self._count(origin, num_bytes, began)
         return origin is not None
+
+    def _asked(self, ask: Callable[[], T | None]) -> T | None:
+        """Returns what the agent answers; None while the disk has no room for one, which is logged once."""
+        if world.monotonic() < self._full_until:
+            return None
+        try:
+            return ask()
+        except NoRoomError as error:
+            if not self._full_until:
+                _log.warning("%s", error.text)
+            self._full_until = world.monotonic() + _FULL_SECONDS
+            return None
+
+    def _read(self, file: File, ranges: Sequence[Range], memory: memoryview) -> Origin:
+        """Fills `memory` with ranges of a file from the source; raises StorageError."""
+        for begin, end in ranges:
+            self._source.read_range(file, begin, memory[: end - begin])
+            memory = memory[end - begin :]
+        return Origin.SOURCE
+
+    @cached_property
+    def _source(self) -> StagingSource:
+        return source_of(self._given[3])
 
     def _count(self, origin: int, num_bytes: int, began: float) -> None:
         """Adds to the counts of waiting; bytes found on the disk after all count as read from there."""

@@ -13,7 +13,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from dlio.errors import StorageError
+from dlio.errors import DlioError, StorageError
 from dlio.io import files, limits, trace, world
 
 _PAUSES = (0.0, 0.5, 2.0)  # before each try: whatever has killed one may be over
@@ -34,10 +34,17 @@ def agent(task: str, log: Path) -> None:
         if answer == "ready":
             return
         if answer:
-            raise StorageError(f"{name}: {answer}")
+            number, _, text = answer.partition(" ")
+            raise StorageError(int(number), f"{name}: {text}") if number != "0" else StorageError(f"{name}: {text}")
         _log.warning("%s ended before it was ready%s", name, last)
     problem = f"it ended before it was ready, {len(_PAUSES)} times{last}"
     raise StorageError(f"{name}: {problem}: see {log}, and whether the system kills processes for lack of memory")
+
+
+def told(error: Exception) -> str:
+    """Returns what an agent answers that could not start: the system's number of the error, 0 if none, and its text."""
+    text = error.text if isinstance(error, DlioError) else f"{type(error).__name__}: {error}"
+    return f"{getattr(error, 'errno', None) or 0} {text}"
 
 
 def _environ() -> dict[str, str]:

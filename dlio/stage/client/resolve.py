@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlio.dataset import remote
 from dlio.dataset.manifest import Manifest
 from dlio.errors import ManifestError, StorageError
 from dlio.stage.copies.base_folder import CONTROL, MARKER, copy_named
@@ -59,9 +60,14 @@ def opened(dataset: str | os.PathLike[str], *, is_complete: bool = False) -> tup
         take(folder)
         found, filling = _proved(folder, wanted), None
         if not is_complete and (found is None or has_parts(found)):
+            from dlio.stage.client.client import NoRoomError
             from dlio.stage.client.filling import find_filling  # the engine: a loader of complete data needs it not
 
-            filling = find_filling(folder, dataset)
+            try:
+                filling = find_filling(folder, dataset)
+            except NoRoomError as error:
+                _log.warning("%s", error.text)
+                return remote.load(dataset), None
         if filling is not None and filling.manifest.content_id == wanted.content_id:
             _log.info("%s is read from %s, which is being filled", _shown(dataset), folder.path)
             return filling.manifest, filling

@@ -14,11 +14,12 @@ from typing import Any, Unpack
 
 from dlio.cluster.topology import Topology
 from dlio.dataset.location import TREE
-from dlio.errors import LauncherError, UsageError
+from dlio.errors import LauncherError, StorageError, UsageError
+from dlio.io.files import FULL
 from dlio.io.open_folder import TakenError
 from dlio.stage.choose.choice import chosen
 from dlio.stage.client import launch
-from dlio.stage.client.client import answer, copies
+from dlio.stage.client.client import NoRoomError, answer, copies
 from dlio.stage.copies import lease
 from dlio.stage.copies.base_folder import check_names
 from dlio.stage.copies.folder import StagedFolder
@@ -132,6 +133,7 @@ def ensure_agent(
         asked: see `Asked`; the strategy is by default that of this job's agent that is here already.
 
     Raises:
+        NoRoomError: the disk is too full for an agent of a data set, even after unused copies were removed.
         DlioError: as `dlio.stage`, or the agent could not start.
     """
     name = os.fspath(dataset) if "://" in os.fspath(dataset) else os.path.abspath(dataset)  # noqa: PTH100
@@ -149,7 +151,13 @@ def ensure_agent(
     task = Task(
         name, job.dest, choice.name, job.topology, job.options, cache_bytes, modules=modules, listed=listed
     )  # fmt: skip
-    return choosing_again(partial(_ensured, task, job))
+    try:
+        return choosing_again(partial(_ensured, task, job))
+    except StorageError as error:
+        if error.errno not in FULL or source.manifest.format == TREE:
+            raise
+        advice = f"{source} is read where it is, and not cached on this node, until there is room and it starts again"
+        raise NoRoomError(error.errno, f"{error.text}: {advice}") from error
 
 
 def _ensured(task: Task, job: Job) -> StagedFolder:
@@ -161,6 +169,7 @@ def _ensured(task: Task, job: Job) -> StagedFolder:
     await_leader(job, lambda: is_served(folder, plan))  # rather than start many agents that give up
     if answer(folder) is None and not _needs_none(folder, plan):
         launch.agent(task.to_json(), LiveFolder(folder).log)
+        lease.take(folder)  # there may have been no room for one before
     if folder_for_us(job.dest, folder.copy, plan.wanted) != folder:  # so the agent has chosen another, too
         raise TakenError(f"{folder.path} was created by another user first: stage again")
     return folder

@@ -151,6 +151,16 @@ def is_leased(folder: StagedFolder) -> bool:
         return True
 
 
+def is_shared(folder: StagedFolder) -> bool:
+    """Returns whether another job than this one may use a copy; without a scheduler, whether several sessions may."""
+    job = job_name()
+    try:
+        found = leases(folder)
+    except OSError:
+        return True
+    return any(each.job != job for each in found) or (not job and len(found) > 1)
+
+
 def _read_all(opened: OpenFolder, prefix: str) -> Iterator[Lease | None]:
     """Yields the leases whose names begin with `prefix`, None for each file that is not a lease.
 

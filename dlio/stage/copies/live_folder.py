@@ -105,18 +105,17 @@ class LiveFolder:
     def present_bytes(self, listed: Sequence[File]) -> int:
         """Returns how many bytes of the files are here, finished or not."""
         lacking = [file for file in listed if not self.staged.has(file)]
-        return sum(file.num_bytes for file in listed) - sum(file.num_bytes for file in lacking) + self.begun(lacking)
+        finished = sum(file.num_bytes for file in listed) - sum(file.num_bytes for file in lacking)
+        return finished + sum(self.begun(lacking).values())
 
-    def begun(self, lacking: Sequence[File]) -> int:
-        """Returns how many bytes are here of files that have no final name."""
-        total = 0
-        if not (self.path / FILES / CONTROL).is_dir():
-            return 0
-        for file in lacking:
+    def begun(self, lacking: Sequence[File]) -> dict[File, int]:
+        """Returns how many bytes are here of each file that is begun, of files that have no final name."""
+        found = dict[File, int]()
+        for file in lacking if (self.path / FILES / CONTROL).is_dir() else ():
             if file.num_bytes > SMALL_BYTES and (bits := self.blocks(file)).exists():
                 with suppress(StorageError):
-                    total += Blocks.open(bits, file.num_bytes).present_bytes
-        return total
+                    found[file] = Blocks.open(bits, file.num_bytes).present_bytes
+        return found
 
     def lacking(self, wanted: Sequence[File], groups: Mapping[str, Sequence[File]]) -> list[File]:
         """Returns which files and groups the copy lacks: they, or their digests, are not there; raises StorageError."""

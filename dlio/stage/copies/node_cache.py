@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Iterator
+import os
+import shutil
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from dlio.dataset.manifest import File
 from dlio.errors import StorageError
 from dlio.io import files, world
 from dlio.io.filesystems import FileSystem, check_room, filesystem_of
@@ -21,6 +24,7 @@ from dlio.locking.claim import forget, is_in_progress
 from dlio.stage.copies import lease
 from dlio.stage.copies.base_folder import ABSENT, CACHE, CLAIMS, copy_named, marker_of, may_change, open_cache
 from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.live_folder import FILES, LiveFolder
 
 # A copy to remove is renamed twice: to the first name while its leases are read again, to the second once certain.
 LEAVING, REMOVED = ".leaving-", ".removed-"
@@ -101,6 +105,56 @@ def make_room(folder: StagedFolder, needed_bytes: int, needed_files: int) -> Fil
                 raise StorageError(error.errno, f"{error.strerror}{used}") from error
 
 
+def make_way(live: LiveFolder, others: Sequence[File], room: int) -> int:
+    """Removes files of a copy that its plan does not keep, unfinished ones first, as far as they take too much.
+
+    None goes from a complete copy, or from one that another job leases.
+
+    Args:
+        live, others: the copy, which this process fills, and the files.
+        room: the bytes that they may take together.
+
+    Returns:
+        The bytes that they take beyond that.
+
+    Raises:
+        StorageError: the folder cannot be read.
+    """
+    folder, absent = live.staged, set(live.staged.missing(others))
+    here = live.begun(list(absent)) | {file: file.num_bytes for file in others if file not in absent}
+    excess = sum(here.values()) - room
+    for file in here if excess > 0 and not (folder.has_manifest() or lease.is_shared(folder)) else ():
+        paths = (live.unfinished(file), live.blocks(file)) if file in absent else (folder.path / file.name,)
+        with suppress(OSError):
+            for path in paths if excess > 0 else ():
+                path.unlink(missing_ok=True)
+            excess -= here[file]
+    return max(0, excess)
+
+
+def give_way(folder: StagedFolder) -> bool:
+    """Makes room for a claim on a copy that nobody fills, and returns whether it has removed something.
+
+    That is another copy that nobody uses, or the unfinished files of this one. These get another name first. Who has
+    claimed the copy by then gets them back, and who does so later makes others.
+    """
+    if any(map(remove_unused, _others(folder))):
+        return True
+    live = LiveFolder(folder)
+    link, aside = live.path / FILES, live.path / f"{FILES}{LEAVING}"
+    if lease.is_shared(folder) or not link.is_symlink():
+        return False
+    with suppress(OSError):
+        link.rename(aside)
+        if is_filled := is_being_filled(folder):
+            os.link(aside, link, follow_symlinks=False)
+        else:
+            shutil.rmtree(live.path / aside.readlink(), ignore_errors=True)
+        aside.unlink()
+        return not is_filled
+    return False
+
+
 def _others(folder: StagedFolder) -> Iterator[StagedFolder]:
     yield from (other for other in copies(folder.dest) if other != folder)
 
@@ -133,7 +187,7 @@ def remove_unused(folder: StagedFolder) -> bool:
             forget_claims(cache, folder.copy)  # first: a job that stages again during the removal makes a new claim
             cache.rename(LEAVING + name, REMOVED + name)
     except OSError as error:  # another process removes it, or has renamed it back
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # Btrfs needs room to rename
+        if error.errno in files.FULL:  # Btrfs needs room to rename
             _log.warning("cannot remove %s: %s: remove some other file there first", folder.path, error.strerror)
         return False
     return discard(StagedFolder(folder.dest, REMOVED + name))

@@ -19,10 +19,12 @@ from pathlib import Path
 from dlio.errors import DlioError, MissingError, StorageError
 from dlio.io import files, limits, world
 from dlio.locking.claim import claimed
+from dlio.stage.client import launch
 from dlio.stage.client.start import START_SECONDS, Task, is_served
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.locations import check_safe, choosing_again, open_for_us
+from dlio.stage.copies.node_cache import give_way
 from dlio.stage.engine.background import AgentStopped, Background
 from dlio.stage.engine.complete import Claims, fill
 from dlio.stage.job import Job
@@ -59,7 +61,7 @@ def _chosen(stack: ExitStack, task: Task) -> tuple[Job, Plan, StagedFolder, Clai
     """Returns as `Task.prepared`, and this process's claim; None if another process serves the copy."""
     job, plan, folder = task.prepared()
     open_for_us(folder)
-    claims = stack.enter_context(claimed(folder.claims, _is_served(folder, plan)))
+    claims = stack.enter_context(claimed(folder.claims, _is_served(folder, plan), give_way=partial(give_way, folder)))
     if claims is None:
         check_safe(folder)
     return job, plan, folder, claims
@@ -108,7 +110,7 @@ def main() -> None:
             if os.fork():
                 os._exit(0)
     except MissingError as error:
-        say(error.text)
+        say(launch.told(error))
         _exit(error.exit_code)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -119,13 +121,13 @@ def main() -> None:
         work(task, say)
     except DlioError as error:
         _log.error("%s", error.text)
-        say(error.text)
+        say(launch.told(error))
         code = error.exit_code
     except KeyboardInterrupt:
         _log.warning("ended by a signal; the next agent continues")
     except Exception as error:
         _log.exception("the agent failed")
-        say(f"{type(error).__name__}: {error}")
+        say(launch.told(error))
         code = 1
     _exit(code)
 

@@ -18,7 +18,7 @@ from dlio.stage.client.start import Task
 from dlio.stage.copies import lease
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
-from dlio.stage.copies.node_cache import make_room
+from dlio.stage.copies.node_cache import make_room, make_way
 from dlio.stage.engine.node import Node
 from dlio.stage.meeting.peer import STUCK_SECONDS
 from dlio.stage.planning.plan import Plan
@@ -61,10 +61,7 @@ class Background:
 
     def fitted(self, plan: Plan, folder: StagedFolder) -> Plan:
         """Returns the plan with the bytes that this node may keep, after making room for what is missing of them."""
-        live = LiveFolder(folder)
-        live.make()
-        self._log_to(live.log)
-        live.keep_task(replace(self._task, listed="").to_json())  # a later agent checks itself
+        live, problem = LiveFolder(folder), ""
         wanted = sum(file.num_bytes for file in plan.wanted)
         most = wanted if self._task.cache_bytes is None else self._task.cache_bytes
         here = live.present_bytes(files_of(plan.manifest.shards))
@@ -74,9 +71,17 @@ class Background:
             if plan.manifest.format == TREE:  # nothing but the whole copy is of use
                 raise
             free = filesystem_of(folder.dest).free_bytes + here
-            _log.warning("%s: %s are kept, the rest is read from elsewhere", error.text, format_size(free))
+            problem = f"{error.text}: {format_size(free)} are kept, the rest is read from elsewhere"
             most = min(most, int(free * _FULL))
-        return replace(plan, room=max(most, 0))
+        plan = replace(plan, room=max(most, 0))
+        if not plan.is_whole and (stays := make_way(live, *plan.others)):
+            plan = replace(plan, room=plan.room - stays)
+        live.make()
+        self._log_to(live.log)
+        live.keep_task(replace(self._task, listed="").to_json())  # a later agent checks itself
+        if problem:
+            _log.warning("%s", problem)
+        return plan
 
     def begin(self, node: Node) -> None:
         """Says that the node is ready."""

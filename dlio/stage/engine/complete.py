@@ -6,7 +6,6 @@ continues with its unfinished files.
 
 from __future__ import annotations
 
-import errno
 import logging
 import shutil
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from dlio.cluster.liveness import Heartbeats
 from dlio.dataset.manifest import File
 from dlio.errors import StorageError
 from dlio.io import limits, world
+from dlio.io.files import FULL
 from dlio.locking.claim import claimed
 from dlio.locking.claim_file import Claim, is_in_force
 from dlio.stage.client.client import Client
@@ -27,7 +27,7 @@ from dlio.stage.copies.base_folder import check_names
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.locations import check_safe, choosing_again, folder_for_us, open_for_us
-from dlio.stage.copies.node_cache import is_being_filled
+from dlio.stage.copies.node_cache import give_way, is_being_filled
 from dlio.stage.engine.foreground import Foreground
 from dlio.stage.engine.node import Node
 from dlio.stage.engine.writing import Create
@@ -99,7 +99,7 @@ def _complete(job: Job, plan: Plan, copy: str, meeting: Meeting | None) -> Outco
             plan, meeting = Plan(plan.manifest), None
         return following.is_done()
 
-    with closing(following), claimed(folder.claims, is_done) as claims:
+    with closing(following), claimed(folder.claims, is_done, give_way=partial(give_way, folder)) as claims:
         if claims is None:
             check_safe(folder)
             return Outcome(staged, has_waited=True)
@@ -248,7 +248,7 @@ def residue_removed(folder: StagedFolder, mine: Claim) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        full = isinstance(error, StorageError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        full = isinstance(error, StorageError) and error.errno in FULL
         if full and not folder.share and not folder.has_manifest():
             folder.remove()
         elif is_in_force(folder.claims, mine):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from dlio.errors import DigestError, StorageError
 from dlio.io import world
+from dlio.io.files import FULL
 from dlio.stage.protocol.wire import BEAT_SECONDS, Span
 
 ADVICE = "see whether the source and this node's storage answer, then stage again"
@@ -17,8 +18,7 @@ _MOMENT_SECONDS = 0.1
 _FAILING_SECONDS = 8.0  # of failures that may pass
 _PAUSES = (0.25, 5.0)  # before it is tried again: the first, twice as long each time, the longest
 _DAMAGED_PAUSE = 60.0  # all of a damaged file would be read again
-FULL = (errno.ENOSPC, errno.EDQUOT)
-_FINAL = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EISDIR)
+_FINAL = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, *FULL)
 
 
 class FullError(StorageError):

@@ -52,7 +52,7 @@ class Foreground:
     def fitted(self, plan: Plan, folder: StagedFolder) -> Plan:
         """Returns the plan once there is room for all of it; raises StorageError."""
         missing = folder.missing(plan.wanted)
-        lacked = sum(file.num_bytes for file in missing) - LiveFolder(folder).begun(missing)
+        lacked = sum(file.num_bytes for file in missing) - sum(LiveFolder(folder).begun(missing).values())
         make_room(folder, lacked, len(missing))
         if self._job.listeners.expect:
             self._job.listeners.expect(lacked)

@@ -16,6 +16,7 @@ from dlio.locking.claim_file import Claim, is_in_force
 from dlio.locking.owner import Owner
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import AgentRecord, LiveFolder
+from dlio.stage.copies.node_cache import make_way
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.server import Server
@@ -75,7 +76,7 @@ class Node:
         self.meeting = meeting
         self._is_published = folder.has_manifest()
         self.store = store = Store(self._live, plan, absent := self._lacking(plan), job, create, job.listeners.report)
-        self._had = store.present_bytes + self._live.begun([plan.listed[number] for number in absent])
+        self._had = store.present_bytes + sum(self._live.begun([plan.listed[number] for number in absent]).values())
         self.fetching = Fetching(job.source, plan, self.meeting, store.learned.receives, store.opened)
         self.fill = Fill(store, self.fetching, is_hurried=is_hurried)
         with ExitStack() as listening:  # an address at which nobody answers would hold up the others
@@ -141,6 +142,7 @@ class Node:
     def _follow(self, plan: Plan) -> None:
         """Carries out another plan from now on; raises StorageError before anything has changed."""
         if self.plan.is_waiting:  # first: who asks by the new plan finds it kept
+            make_way(self._live, *plan.others)
             self.store.keep(plan, self._lacking(plan))
         self.fetching.follow(plan)
         self.server.follow(plan)

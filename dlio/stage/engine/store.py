@@ -22,7 +22,7 @@ from dlio.stage.copies.learned import Learned
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.tree import Groups
 from dlio.stage.engine import writing
-from dlio.stage.engine.failures import FULL, FullError
+from dlio.stage.engine.failures import FullError
 from dlio.stage.engine.running_digest import Begun, Held, RunningDigest
 from dlio.stage.planning.plan import Plan
 from dlio.stage.protocol.wire import Span
@@ -295,7 +295,7 @@ class Store:
                 try:
                     self._begun[number] = self._gone_on_with(number)
                 except StorageError as error:
-                    if error.errno in FULL:
+                    if error.errno in files.FULL:
                         raise FullError(error.errno, error.strerror) from error
                     raise
             return self._begun[number]

@@ -153,6 +153,13 @@ class Plan:
         return files_of(self.manifest.shards_here)
 
     @property
+    def others(self) -> tuple[list[File], int]:
+        """The files that this node does not keep, and the bytes that are left for them."""
+        kept = sum(self.listed[number].num_bytes for number in self.kept)
+        others = [file for number, file in enumerate(self.listed) if number not in self.kept]
+        return others, max(0, self.room - kept)
+
+    @property
     def needs_peers(self) -> bool:
         """Whether loaders need an agent though this node's part is complete."""
         return self.manifest.node is not None and self.num_nodes > 1

@@ -1,0 +1,222 @@
+"""Agents on a small or full disk: what goes to make room, and what is read from the source instead."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from dlio import cli
+from dlio.dataset.manifest import Manifest
+from dlio.errors import DlioError, StorageError
+from dlio.io import world
+from dlio.loaders.opened import open_data
+from dlio.locking.claim import claimed
+from dlio.stage.client import launch
+from dlio.stage.client.client import NoRoomError
+from dlio.stage.client.filling import LiveFilling, cached
+from dlio.stage.client.start import Task
+from dlio.stage.copies import lease, node_cache
+from dlio.stage.copies.base_folder import open_up
+from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.live_folder import FILES, LiveFolder
+from dlio.stage.copies.node_cache import give_way, make_way
+from dlio.stage.engine import __main__ as agent_main
+from dlio.stage.engine import writing
+from dlio.stage.engine.fill import Fill
+from dlio.stage.engine.node import Node
+from dlio.stage.meeting import meeting as meetings
+from dlio.stage.run import run
+from tests.helpers.live import content, eventually, is_complete, meet_in, task, working
+from tests.helpers.staging import write_dataset
+
+SIZE, COUNT = 200_007, 16
+DISK = f"size={SIZE * 12 // 1024}k"  # three quarters of the data set
+
+Disk = Callable[[str], Path]
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Manifest:
+    """Returns a data set, of whose nodes one comes."""
+    meet_in(tmp_path / "meet", monkeypatch)
+    for name in ("JOIN_SECONDS", "LATE_SECONDS"):
+        monkeypatch.setattr(meetings, name, 0.0)
+    return write_dataset(tmp_path / "source", [SIZE] * COUNT)
+
+
+def fill_up(disk: Path) -> Path:
+    """Takes all that is left of a disk; returns the file that does."""
+    hog = disk / "hog"
+    with hog.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(bytes(4096)):
+            pass
+    return hog
+
+
+def kept(node: Node) -> set[int]:
+    """Returns the files that are here under their final names, after comparing them."""
+    found = {number for number, file in enumerate(node.plan.listed) if node.folder.has(file)}
+    for number in found:
+        path = node.folder.path / node.plan.listed[number].name
+        assert path.read_bytes() == content(node.plan.manifest, number)
+    return found
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_files_that_another_plan_keeps_make_way(
+    source: Manifest, tmp_path: Path, small_disk: Disk, monkeypatch: pytest.MonkeyPatch, is_finished: bool
+) -> None:
+    """The job has another number of nodes after it was killed."""
+    disk = small_disk(DISK)
+    with monkeypatch.context() as patch:
+        if not is_finished:
+            patch.setattr(Fill, "_finish", lambda *_: None)
+            patch.setattr(writing, "ONCE_BYTES", 0)
+        with working(task(source.root, disk, 0, 2)) as node:
+            own = {number for number in range(COUNT) if node.plan.owner(number) == 0}
+            eventually(lambda: node.store.present_bytes >= len(own) * SIZE)
+    with working(task(source.root, disk, 1, 2)) as node:
+        eventually(lambda: is_complete(node) or node.fill.problem != "")
+        assert node.fill.problem == "" and kept(node) == node.plan.kept
+        assert node.plan.kept >= set(range(COUNT)) - own and len(node.plan.kept) >= 11
+        left = node.store.present_bytes
+    with working(task(source.root, disk, 1, 2)) as node:  # the repeated job has all
+        eventually(lambda: is_complete(node))
+        assert node.fetching.source_bytes == 0 and node.store.present_bytes == left
+
+
+def test_files_make_way_that_are_not_kept_once_all_rooms_are_known(
+    source: Manifest, tmp_path: Path, small_disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then it is not known which of the others' files a node keeps."""
+    disk = small_disk(DISK)
+    with working(task(source.root, disk, 0, 4)) as node:
+        eventually(lambda: is_complete(node))
+    # By these rooms, the node owns what it had no reason to keep before.
+    monkeypatch.setattr(meetings.Meeting, "rooms", lambda self, own: (0, own, 0, 0))
+    with working(task(source.root, disk, 1, 4)) as node:
+        eventually(lambda: is_complete(node) or node.fill.problem != "")
+        assert node.fill.problem == "" and kept(node) == node.plan.kept and len(node.plan.kept) >= 11
+
+
+def test_a_smaller_cache_takes_no_more_than_it_may(source: Manifest, tmp_path: Path) -> None:
+    for count in (5, 2):
+        with working(task(source.root, tmp_path / "dest", cache_bytes=count * SIZE)) as node:
+            eventually(lambda: is_complete(node))
+            assert kept(node) == set(range(count))
+
+
+def test_a_copy_that_another_job_uses_or_that_is_complete_loses_nothing(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with working(task(source.root, tmp_path / "dest", cache_bytes=5 * SIZE)) as node:
+        eventually(lambda: is_complete(node))
+    here = [file for file in node.plan.listed if node.folder.has(file)]
+    live = LiveFolder(node.folder)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    lease.take(node.folder)
+    monkeypatch.setenv("SLURM_JOB_ID", "8")
+    lease.take(node.folder)
+    assert make_way(live, here, SIZE) == 4 * SIZE and all(map(node.folder.has, here))
+    lease.drop(node.folder, "7")
+    (node.folder.path / "manifest.jsonl").write_text("")
+    assert make_way(live, here, SIZE) == 4 * SIZE and all(map(node.folder.has, here))
+    (node.folder.path / "manifest.jsonl").unlink()
+    assert make_way(live, here, SIZE) == 0 and sum(map(node.folder.has, here)) == 1
+
+
+def _killed(source: Manifest, disk: Path, monkeypatch: pytest.MonkeyPatch) -> StagedFolder:
+    """Returns the folder of a copy on a full disk, with the unfinished files of an agent that was killed."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Fill, "_finish", lambda *_: None)
+        patch.setattr(writing, "ONCE_BYTES", 0)
+        with working(task(source.root, disk)) as node:
+            eventually(lambda: node.store.present_bytes >= 8 * SIZE)
+    fill_up(disk)
+    return node.folder
+
+
+def test_unfinished_files_make_way_for_a_claim(
+    source: Manifest, small_disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = _killed(source, small_disk(DISK), monkeypatch)
+    with pytest.raises(StorageError, match=r"cannot claim .*: No space left"), claimed(folder.claims, lambda: False):
+        pass
+    with pytest.raises(StorageError, match=r"has [\d,]+ bytes free and [\d,]+ are needed"):
+        run(source.root, folder.dest)
+
+
+def test_unfinished_files_are_given_back_to_who_claims_them_at_that_moment(
+    source: Manifest, small_disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = _killed(source, small_disk(DISK), monkeypatch)
+    files = LiveFolder(folder).files
+    before = sorted(path.name for path in files.rglob("*"))
+    monkeypatch.setattr(node_cache, "is_being_filled", lambda _: True)
+    assert not give_way(folder)
+    assert LiveFolder(folder).files == files and sorted(path.name for path in files.rglob("*")) == before
+    monkeypatch.undo()
+    assert give_way(folder) and not list(LiveFolder(folder).path.glob(f"{FILES}*")) and not give_way(folder)
+
+
+def _in_this_process(text: str) -> tuple[str, str]:
+    said = list[str]()
+    try:
+        agent_main.work(Task.from_json(text), said.append)
+    except DlioError as error:
+        said.append(launch.told(error))
+    return said[0], ""
+
+
+@pytest.fixture
+def full(source: Manifest, small_disk: Disk, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Returns a folder of copies without room for a claim."""
+    monkeypatch.setattr(launch, "_begun", _in_this_process)
+    disk = small_disk("size=64k")
+    open_up(disk)
+    fill_up(disk)
+    return disk
+
+
+def test_a_loader_reads_the_source_while_there_is_no_room_for_an_agent(
+    source: Manifest, full: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    manifest, filling = cached(source.root, full)
+    assert manifest == source and filling is None
+    assert "No space left on device: free some space" in caplog.text
+    assert f"{source.root} is read where it is, and not cached on this node" in caplog.text
+    assert caplog.text.count("cannot claim") == 1
+    assert open_data(source.root, full).pool.folders[0].manifest.root == source.root
+
+
+def test_a_background_stage_without_room_is_no_failure(
+    source: Manifest, full: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["stage", str(source.root), str(full), "--background"]) == 0
+    out, error = capsys.readouterr()
+    assert out.splitlines()[-1] == str(source.root) and error.count("No space left on device") == 1
+
+
+def test_a_loader_goes_on_from_the_source_once_its_agent_cannot_start_again(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now, starts = [1000.0], list[float]()
+    monkeypatch.setattr(world, "monotonic", lambda: now[0])
+
+    def restart() -> None:
+        starts.append(now[0])
+        raise NoRoomError("no room: free some space")
+
+    folder = task(source.root, tmp_path / "dest").prepared()[2]
+    filling = LiveFilling(folder, source, restart, source.root)
+    name = source.shards[3].files[0].name
+    caplog.set_level(logging.WARNING)
+    for _ in range(4):
+        arrival = filling.arrival(folder.path / name)
+        assert arrival and arrival.read(17, 999) == content(source, 3)[17:1016]
+        now[0] += 25.0
+    assert len(starts) == 2 and caplog.text.count("no room") == 1
