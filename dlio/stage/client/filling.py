@@ -87,7 +87,7 @@ def cached(dataset: str | PathLike[str], cache: str | PathLike[str] | bool) -> t
     """
     try:
         folder = ensure_agent(dataset, None if cache is True else Path(cache))  # type: ignore[arg-type]
-        filling = find_filling(folder, dataset)
+        filling = None if _is_whole(folder) else find_filling(folder, dataset)
     except NoRoomError as error:
         _log.warning("%s", error.text)
         return remote.load(dataset), None
@@ -95,6 +95,12 @@ def cached(dataset: str | PathLike[str], cache: str | PathLike[str] | bool) -> t
         log, host = LiveFolder(folder).log, world.host()
         raise StorageError(f"the agent on {host} ended before {folder.path} was complete: see {log}, then start again")
     return (Manifest.load(folder.path), None) if filling is None else (filling.manifest, filling)
+
+
+def _is_whole(folder: StagedFolder) -> bool:
+    """Returns whether all of a data set is here: then an agent, if there is one, serves other nodes."""
+    staged = Manifest.load(folder.path) if folder.is_published() else None
+    return staged is not None and not has_parts(staged) and folder.holds(files_of(staged.shards))
 
 
 class LiveFilling:

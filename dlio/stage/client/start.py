@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -33,6 +34,8 @@ from dlio.stage.transfer.tree import TreeFolder, anything
 
 _FORGOTTEN_SECONDS = 86400.0  # outside a scheduler: an agent killed so long ago was another job's
 START_SECONDS = 60.0  # a shared file system may be slow to load Python
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +171,12 @@ def _ensured(task: Task, job: Job) -> StagedFolder:
     lease.take(folder)
     await_leader(job, lambda: is_served(folder, plan))  # rather than start many agents that give up
     if answer(folder) is None and not _needs_none(folder, plan):
-        launch.agent(task.to_json(), LiveFolder(folder).log)
+        try:
+            launch.agent(task.to_json(), LiveFolder(folder).log)
+        except StorageError as error:
+            if plan.needs_peers or not folder.holds(plan.wanted):
+                raise
+            _log.info("%s is not served to other nodes: %s", folder.path, error.text)
         lease.take(folder)  # there may have been no room for one before
     if folder_for_us(job.dest, folder.copy, plan.wanted) != folder:  # so the agent has chosen another, too
         raise TakenError(f"{folder.path} was created by another user first: stage again")
@@ -189,9 +197,9 @@ def task_of_job(live: LiveFolder) -> Task | None:
 
 
 def is_served(folder: StagedFolder, plan: Plan) -> bool:
-    """Returns whether an agent serves a copy, or it needs none."""
+    """Returns whether an agent serves a copy, or it needs none: other nodes may need it though it is complete."""
     return LiveFolder(folder).agent() is not None or _needs_none(folder, plan)
 
 
 def _needs_none(folder: StagedFolder, plan: Plan) -> bool:
-    return not plan.needs_peers and folder.holds(plan.wanted)
+    return plan.num_nodes == 1 and folder.holds(plan.wanted)

@@ -127,14 +127,14 @@ def _is_over(node: Node) -> bool:
 
 def _is_given_up(node: Node) -> bool:
     """Returns whether the copy cannot be completed, and no loader waits: a later one starts an agent again."""
-    return node.peer().is_stuck and not node.store.is_complete and node.server.idle_seconds > STUCK_SECONDS
+    return node.peer().is_stuck and node.server.idle_seconds > STUCK_SECONDS
 
 
 def _is_unused(node: Node) -> bool:
     if node.server.idle_seconds < UNUSED_SECONDS:
         return False
     if node.plan.is_whole and node.plan.manifest.node is None:
-        return not (node.meeting and node.meeting.awaits_any())
+        return not (node.meeting and node.meeting.awaits_any(is_used=True))
     with suppress(OSError):
         return not lease.leases(node.folder)
     return True

@@ -163,6 +163,7 @@ class Node:
         return Peer(
             self.plan.node, self.address, Owner.current(), is_complete, done, self.store.num_bytes, rate,
             shortened(self.fill.problem), self._had, idle_seconds=int(now - latest), room=self.plan.room,
+            keeps_all=self.plan.is_whole,
         )  # fmt: skip
 
     def publish(self) -> None:

@@ -72,7 +72,7 @@ class Meeting:
             self._speaks = self._place.tell(peer)
             own, other = _TELL_SECONDS
             self._told, self._tell_at = who, now + (own if self._speaks else other)
-        if self._speaks and peer.is_complete:
+        if self._speaks and peer.needs_none:
             self._complete.add(self.node)
 
     def word(self, lacks: int = 0, why: str = "") -> Peer:
@@ -181,7 +181,7 @@ class Meeting:
         connection.receive_into(memoryview(body))
         record = json.loads(body)
         self._learn((int(begin), int(end)) for begin, end in record["complete"])
-        if (word := Peer.from_json(node, record)).is_complete:
+        if (word := Peer.from_json(node, record)).needs_none:
             self._complete.add(node)
         else:
             self._complete.discard(node)
@@ -269,16 +269,17 @@ class Meeting:
         """Returns a node's word, with all that it keeps if others know that it has it."""
         return replace(word, is_complete=True, staged_bytes=word.total_bytes) if word.node in self._complete else word
 
-    def awaits_any(self) -> bool:
+    def awaits_any(self, *, is_used: bool = False) -> bool:
         """Returns whether another node is present, or expected, that is neither complete nor stuck.
 
+        Nodes that keep less than their copies count as long as they are present, if they may use this one (`is_used`).
         It asks for a moment at most, since each node that does not answer takes seconds.
         """
         began = world.monotonic()
         for node in [*self._awaited]:
             if node in self._complete or not self._awaits(node):
                 self._awaited.pop(node, None)
-            elif not ((word := self._other(node).word) and word.is_stuck):
+            elif not ((word := self._other(node).word) and (word.is_stuck or (word.is_complete and not is_used))):
                 return True
             if world.monotonic() - began > _FRESH_SECONDS:
                 return True

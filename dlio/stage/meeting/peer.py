@@ -14,7 +14,7 @@ from typing import Any
 from dlio.io import world
 from dlio.locking.owner import Owner
 
-_UNSHOWN = ("address", "owner", "had_bytes", "has_left", "idle_seconds", "room")
+_UNSHOWN = ("address", "owner", "had_bytes", "has_left", "idle_seconds", "room", "keeps_all")
 JOIN_SECONDS = 5.0  # after which a node that has not come is taken for lost, until it comes
 LATE_SECONDS = 60.0  # so long its part is left to it where nobody waits: a thousand nodes start in that time
 STUCK_SECONDS = 600.0  # without a block: nobody waits any longer for a node
@@ -45,6 +45,7 @@ class Peer:
         has_left: it has ended, and will not come back by itself.
         idle_seconds: since its latest block.
         room: the bytes that its files may take; None if it has not told.
+        keeps_all: whether it keeps its whole copy; else it needs others in each epoch.
     """
 
     node: int
@@ -59,6 +60,7 @@ class Peer:
     has_left: bool = False
     idle_seconds: int = 0
     room: int | None = None
+    keeps_all: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """Returns the record as a dictionary of plain values."""
@@ -77,13 +79,18 @@ class Peer:
         return cls(
             node, address, Owner.from_json(record["owner"]), bool(record["is_complete"]), staged, total, rate,
             shortened(str(record["waiting_for"])), had, bool(record["has_left"]), idle,
-            None if room is None else _number(room),
+            None if room is None else _number(room), bool(record.get("keeps_all", True)),
         )  # fmt: skip
 
     @property
     def is_stuck(self) -> bool:
-        """Whether it has got nothing for so long that nobody waits for it."""
-        return self.idle_seconds > STUCK_SECONDS
+        """Whether it lacks something, and has got nothing for so long that nobody waits for it."""
+        return not self.is_complete and self.idle_seconds > STUCK_SECONDS
+
+    @property
+    def needs_none(self) -> bool:
+        """Whether it has all that it will ever read."""
+        return self.is_complete and self.keeps_all
 
     @property
     def lacked(self) -> int:

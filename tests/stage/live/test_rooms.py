@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -11,17 +12,25 @@ from typing import Any, TypeVar
 
 import pytest
 
+import dlio
 from dlio.dataset.manifest import File, Manifest
 from dlio.dataset.tree import SMALL_BYTES
 from dlio.errors import StorageError
 from dlio.io import files
+from dlio.locking.claim_file import Claim
 from dlio.locking.owner import Owner
+from dlio.stage.client import launch
 from dlio.stage.client.client import Client
+from dlio.stage.client.start import Task, ensure_agent
+from dlio.stage.copies import lease
+from dlio.stage.copies.base_folder import open_up
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import AgentRecord, LiveFolder
-from dlio.stage.engine import fetch, writing
+from dlio.stage.engine import __main__ as agent_main
+from dlio.stage.engine import background, fetch, writing
 from dlio.stage.engine import node as engine
 from dlio.stage.engine.fill import Fill
+from dlio.stage.engine.node import Node
 from dlio.stage.engine.server import Server
 from dlio.stage.meeting import meeting as meetings
 from dlio.stage.meeting.folder import MeetingFolder
@@ -40,6 +49,7 @@ from tests.helpers.live import (
     task,
     working,
 )
+from tests.helpers.staging import node as topology_of
 from tests.helpers.staging import write_dataset
 
 CONTENT = "c" * 32
@@ -76,6 +86,80 @@ def test_a_meeting_folder_that_hangs_holds_up_no_reader(
                 assert data == content(source, number)
         finally:
             hangs.set()
+
+
+def _agents(tasks: Sequence[Task], monkeypatch: pytest.MonkeyPatch) -> tuple[list[Node], list[threading.Thread]]:
+    """Returns the nodes of agents that are ready, in this process, and their threads."""
+    found, begin = dict[int, Node](), Node.begin
+
+    def noted(self: Node, claim: Claim | None = None) -> None:
+        begin(self, claim)
+        found[self.plan.node] = self
+
+    monkeypatch.setattr(Node, "begin", noted)
+    threads = [threading.Thread(target=agent_main.work, args=(given, lambda _: None)) for given in tasks]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: len(found) == len(tasks))
+    return [found[node] for node in range(len(tasks))], threads
+
+
+def test_a_node_with_a_whole_copy_serves_those_that_keep_less_until_they_end(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several epochs, and a repeated job, read the source once in all."""
+    are_patient(monkeypatch)
+    for name in ("UNUSED_SECONDS", "_LOOK_SECONDS"):
+        monkeypatch.setattr(background, name, 0.01)
+    monkeypatch.setattr(agent_main, "_log_to", lambda _: None)
+    tasks = [task(source.root, tmp_path / "0", 0, 2), task(source.root, tmp_path / "1", 1, 2, cache_bytes=20_020)]
+    looks, is_unused = list[int](), background._is_unused
+
+    def counted(node: Node) -> bool:
+        found = is_unused(node)
+        looks.append(node.plan.node)
+        return found
+
+    monkeypatch.setattr(background, "_is_unused", counted)
+    small, read = tasks[1].prepared()[2], 0
+    open_up(small.dest)
+    for _ in range(2):
+        lease.take(small)
+        found, threads = _agents(tasks, monkeypatch)
+        try:
+            eventually(lambda: all(map(is_complete, found)))  # noqa: B023
+            for _ in range(3):
+                looks.clear()
+                eventually(lambda: looks.count(0) > 2 or not threads[0].is_alive())  # noqa: B023
+                with closing(client_of(found[1])) as client:
+                    for number in range(16):
+                        data = bytearray(10_007)
+                        client.read(number, [(0, len(data))], memoryview(data))
+                        assert data == content(source, number)
+            read += sum(node.fetching.source_bytes for node in found)
+            assert threads[0].is_alive()
+        finally:
+            lease.drop(small, "")
+            for thread in threads:
+                thread.join(60)
+        assert not any(thread.is_alive() for thread in threads)
+    assert read == source.num_bytes
+
+
+def test_a_complete_copy_is_served_only_where_other_nodes_may_need_it(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dlio.stage(source.root, tmp_path / "dest")
+    tasks = list[Task]()
+
+    def no_room(text: str, log: Path) -> None:
+        tasks.append(Task.from_json(text))
+        raise StorageError(errno.ENOSPC, "no room")
+
+    monkeypatch.setattr(launch, "agent", no_room)
+    for count in (1, 2):
+        folder = ensure_agent(source.root, tmp_path / "dest", topology=topology_of(0, count))
+        assert folder.has_manifest() and len(tasks) == count - 1
 
 
 def test_rooms_that_cannot_be_followed_at_first_are_followed_later(
