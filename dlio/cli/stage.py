@@ -70,7 +70,7 @@ def _stage_options(verb: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--dry-run", action="store_true", help="print the chosen strategy and the reason, and write nothing"
     )
-    kept = "with --background: keep at most SIZE on this node"
+    kept = "with --background: keep at most SIZE of the shards on this node, and the small files that open the others"
     aside.add_argument("--cache-size", type=size, metavar="SIZE", help=kept)
     lustre = verb.add_argument_group("stripes on Lustre")
     lustre.add_argument("--stripe-count", type=count, default=0, metavar="N", help="storage targets of each file")

@@ -33,7 +33,7 @@ _TRIES = 3  # agents may be killed one after the other
 
 
 class NoRoomError(StorageError):
-    """This node's disk has no room for an agent, so nothing is cached on it: the source is to be read."""
+    """This node's disk has no room for an agent, so nothing is cached on it: the source must be read."""
 
 
 class Client:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlio.cluster.liveness import Heartbeats
 from dlio.dataset.manifest import File
-from dlio.errors import StorageError
+from dlio.errors import DlioError, StorageError
 from dlio.io import limits, world
 from dlio.io.files import FULL
 from dlio.locking.claim import claimed
@@ -66,7 +66,8 @@ def complete(job: Job, strategy: Strategy, meeting: Meeting | None = None) -> Ou
         return choosing_again(partial(_complete, job, strategy.plan(job), strategy.copy_name(job), meeting))
     except BaseException as error:
         if meeting:
-            meeting.leave(meeting.word(lacks=1, why=str(error)))
+            problem = error.text if isinstance(error, DlioError) else str(error)
+            meeting.leave(meeting.word(lacks=1, why=problem))
         raise
 
 

@@ -82,6 +82,13 @@ class Fill:
             self.settled.set()
 
     @property
+    def awaited(self) -> str:
+        """Who has been asked for a piece for the longest time; "" if nobody is, or a file is being verified."""
+        with self._changed:
+            first = next(iter(self._under_way), None)
+            return "" if first is None or self._finishing else self._fetching.asked(first)
+
+    @property
     def problem(self) -> str:
         """The last failure that still holds; "" if none."""
         return self._failures.latest

@@ -12,11 +12,12 @@ from dlio.io import world
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.node_cache import make_room
+from dlio.stage.engine.failures import ADVICE, GIVE_UP_SECONDS
 from dlio.stage.engine.node import Node
 from dlio.stage.job import Job
 from dlio.stage.meeting.folder import SHOWN, MeetingFolder, meeting_folder
 from dlio.stage.meeting.meeting import Meeting
-from dlio.stage.meeting.peer import Peer
+from dlio.stage.meeting.peer import STUCK_SECONDS, Peer
 from dlio.stage.planning.plan import Plan
 
 BEAT_SECONDS = 1.0
@@ -46,7 +47,7 @@ class Foreground:
         self._pause = max(BEAT_SECONDS, job.topology.world_size / _MOST_TOLD)
         self._others = dict[int, Peer | None].fromkeys(range(1, job.topology.world_size))  # read longest ago first
         self._heard_out = set[int]()  # of which it has the last word
-        self._look_at = 0.0
+        self._look_at, self._is_slow = 0.0, False
         self._heartbeats = liveness.Heartbeats()
 
     def fitted(self, plan: Plan, folder: StagedFolder) -> Plan:
@@ -68,8 +69,19 @@ class Foreground:
         while not node.fill.settled.wait(BEAT_SECONDS):
             node.tell()
             self._show(node)
+            self._check_pace(node)
         if node.fill.failure and not node.store.is_complete:
             raise node.fill.failure
+
+    def _check_pace(self, node: Node) -> None:
+        """Says once for what the copy waits, if nothing comes for long; raises StorageError if it is stuck."""
+        own, awaited = node.peer(), node.fill.awaited
+        problem = f"{awaited} has sent nothing for {own.idle_seconds} s"
+        if awaited and own.idle_seconds > GIVE_UP_SECONDS and not self._is_slow:
+            self._is_slow = True
+            _log.warning("%s: it is awaited for %.0f s", problem, STUCK_SECONDS)
+        if awaited and own.is_stuck:
+            raise StorageError(f"{problem}: {ADVICE}")
 
     def until_unneeded(self, node: Node) -> None:
         """Serves until each other node has all, is lost or stuck; nodes that only show it are waited for by rank 0."""
@@ -164,4 +176,5 @@ def _name_lost(meeting: Meeting) -> None:
         )
     for peer in meeting.lost():
         why = f": {peer.waiting_for}" if peer.waiting_for else ""
-        _log.warning("node %d (%s) was lost before its copy was complete%s", peer.node, peer.owner.host, why)
+        what = "ended" if peer.has_left else "was lost"
+        _log.warning("node %d (%s) %s before its copy was complete%s", peer.node, peer.owner.host, what, why)

@@ -17,11 +17,12 @@ from dlio.stage.copies.base_folder import open_up
 from dlio.stage.copies.live_folder import FILES, LiveFolder
 from dlio.stage.engine import __main__ as agent_main
 from dlio.stage.engine import background as agent
-from dlio.stage.engine import fill, server
+from dlio.stage.engine import fill, foreground, server
 from dlio.stage.engine.background import AgentStopped, Background
 from dlio.stage.engine.node import Node
 from dlio.stage.meeting import peer
 from dlio.stage.protocol.wire import Origin
+from dlio.stage.run import run
 from dlio.stage.transfer.source import MountedFolder
 from tests.helpers.live import background, client_of, content, eventually, is_complete, meet_in, nodes, task, working
 from tests.helpers.staging import MiB, damaged_files, flip
@@ -88,6 +89,20 @@ def test_a_source_that_hangs_is_named(source: Manifest, tmp_path: Path, monkeypa
         with pytest.raises(StorageError, match=r"shard-00001\.bin has not been read for"):
             client.need(1, [(0, 5)])
         answers.set()
+
+
+def test_a_stage_whose_source_hangs_says_so_and_ends(
+    source: Manifest,
+    tmp_path: Path,
+    gate: tuple[threading.Event, list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for module, name in ((foreground, "BEAT_SECONDS"), (foreground, "GIVE_UP_SECONDS"), (peer, "STUCK_SECONDS")):
+        monkeypatch.setattr(module, name, -1.0 if name != "BEAT_SECONDS" else 0.01)
+    with pytest.raises(StorageError, match=r"shard-\d+.bin has sent nothing for \d+ s: see whether the source"):
+        run(source.root, tmp_path / "dest")
+    assert caplog.text.count("s: it is awaited for 600 s") == 1
 
 
 def test_a_source_that_hangs_while_it_is_passed_through_is_named(
