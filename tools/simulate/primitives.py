@@ -127,6 +127,24 @@ class SimCondition:
         self._lock.release()
 
 
+class SimSemaphore:
+    """A `Semaphore`, in a `with` statement."""
+
+    def __init__(self, scheduler: Scheduler, clock: Clock, count: int) -> None:
+        self._free, self._changed = count, SimCondition(scheduler, clock)
+
+    def __enter__(self) -> None:
+        with self._changed:
+            while not self._free:
+                self._changed.wait()
+            self._free -= 1
+
+    def __exit__(self, *_: Any) -> None:
+        with self._changed:
+            self._free += 1
+            self._changed.notify()
+
+
 class SimEvent:
     """An `Event`."""
 

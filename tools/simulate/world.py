@@ -10,7 +10,7 @@ from typing import Any
 from tools.simulate.chance import Chance
 from tools.simulate.clock import Clock
 from tools.simulate.network import Network
-from tools.simulate.primitives import SimCondition, SimEvent, SimLock, SimThread
+from tools.simulate.primitives import SimCondition, SimEvent, SimLock, SimSemaphore, SimThread
 from tools.simulate.process import Process
 from tools.simulate.scheduler import Scheduler
 from tools.simulate.selector import SimSelector
@@ -126,6 +126,10 @@ class SimulatedWorld:
     def event(self) -> SimEvent:
         """Returns an event."""
         return SimEvent(self.scheduler, self._clock())
+
+    def semaphore(self, value: int = 1) -> SimSemaphore:
+        """Returns a semaphore that so many may hold at a time."""
+        return SimSemaphore(self.scheduler, self._clock(), value)
 
     def random_bytes(self, count: int) -> bytes:
         """Returns drawn bytes."""

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Condition, Event, Lock, Thread
+from threading import Condition, Event, Lock, Semaphore, Thread
 from typing import TYPE_CHECKING, Any
 
 from dlio.errors import LauncherError
@@ -47,6 +47,7 @@ sleep = time.sleep
 lock = Lock
 condition = Condition
 event = Event
+semaphore = Semaphore
 random_bytes = os.urandom
 pid = os.getpid
 
@@ -222,29 +223,6 @@ class Selector:
     def close(self) -> None:
         """Ends it; the sockets stay open."""
         self._selector.close()
-
-
-class Semaphore:
-    """As `threading.Semaphore`, in a `with` statement."""
-
-    def __init__(self, count: int, changed: Condition) -> None:
-        self._free, self._changed = count, changed
-
-    def __enter__(self) -> None:
-        with self._changed:
-            while not self._free:
-                self._changed.wait()
-            self._free -= 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._changed:
-            self._free += 1
-            self._changed.notify()
-
-
-def semaphore(count: int) -> Semaphore:
-    """Returns a semaphore that so many may hold at a time."""
-    return Semaphore(count, condition())
 
 
 @contextmanager

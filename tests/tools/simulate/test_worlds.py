@@ -385,7 +385,7 @@ def test_a_process_knows_itself(in_world: InWorld) -> None:
 
 
 def test_a_simulated_world_has_each_function_with_its_parameters() -> None:
-    own = {"installed", "semaphore", "contextmanager"}
+    own = {"installed", "contextmanager"}
     found = {name for name, value in vars(world).items() if callable(value) and name.islower() and name[0] != "_"} - own
     assert {"monotonic", "lock", "connect", "fsync", "touch"} <= found
     assert found <= set(dir(SimulatedWorld))
