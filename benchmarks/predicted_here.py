@@ -49,6 +49,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     rows = []
+    if not options.json:
+        print("| strategy | nodes | MB | source, MB/s | links, MB/s | simulated, s | measured, s | error |")
+        print("|" + "---|" * 8, flush=True)
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/var/tmp")) as folder, networked(8):
         sources = {size: write_dataset(Path(folder) / f"{size}", 48, size * MB // 48) for size in (48, 240)}
         for strategy, nodes, size, source_rate, link_rate in CASES:

@@ -61,6 +61,13 @@ def test_nodes_of_a_broadcast_wait_for_the_first_shards_of_the_others(shards: in
     assert found == pytest.approx(shards * 256e6 / min(source, 2e9) + idle, abs=begun + 0.01)
 
 
+def test_a_node_of_a_broadcast_passes_on_a_small_file_as_soon_as_it_is_read() -> None:
+    machine = Machine(2, 10**13, source=20e6, client=1e9, network=2e6, local=1e9)
+    found = simulate(one_file_each(np.full(48, 10**6)), machine, "broadcast").seconds
+    read_first = 2 * 6 * 1e6 / 20e6  # a file by each of 6 threads, while nothing is sent
+    assert found == pytest.approx(24e6 / 2e6 + read_first, abs=0.01)
+
+
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=12), st.floats(1, 200), st.integers(0, 5), st.floats(1, 100))
 def test_shares_are_fair(wanted: list[float], source: float, switch_nodes: int, uplink: float) -> None:
     got = shared(np.array(wanted), source, switch_nodes, uplink)

@@ -102,8 +102,9 @@ class _Run:
         n = len(flows.read)
         speed = np.where(rng.random(n) < machine.slow_share, machine.slow_factor, 1.0)
         self.network, self.disk = speed * machine.network, speed * (np.inf if flows.returns else machine.local)
+        self.blocks = np.minimum(BLOCK_BYTES, np.maximum(ratio(flows.read, flows.opens), 1.0))  # that a thread reads
         self.client = speed * self._client()
-        self.ahead = np.minimum(flows.read, flows.threads * BLOCK_BYTES * bool(flows.exchange))  # of the first round
+        self.ahead = np.minimum(flows.read, flows.threads * self.blocks * bool(flows.exchange))  # of the first round
         self.first_round = max(flows.exchange - 1, 0) * BLOCK_BYTES  # that each node receives
         self.per_byte = ratio(flows.read - self.ahead, flows.landed)  # read later, for each byte that lands
         self.now, self.num_failures = 0.0, 0
@@ -176,9 +177,8 @@ class _Run:
         """Returns the rate of each node alone at the source: its threads hide the latency as far as they can."""
         flows, machine = self.flows, self.machine
         most = machine.client / (1 + flows.returns)
-        blocks = np.minimum(BLOCK_BYTES, np.maximum(ratio(flows.read, flows.opens), 1.0))
-        turn = machine.request_seconds + blocks / most
-        return np.minimum(most, flows.threads * blocks / turn)
+        turn = machine.request_seconds + self.blocks / most
+        return np.minimum(most, flows.threads * self.blocks / turn)
 
     def _source(self, active: NDArray[np.bool_]) -> float:
         """Returns the rate of the source while this many readers ask its targets at random."""
