@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -118,7 +118,7 @@ def make(folder: Below, number: int) -> Claim | None:
 
 
 def _text(claim: Claim) -> bytes:
-    record = {"owner": asdict(claim.owner), "token": claim.token, "state": claim.state, "errno": claim.errno}
+    record = {"owner": claim.owner.to_json(), "token": claim.token, "state": claim.state, "errno": claim.errno}
     return json.dumps(record).encode()
 
 

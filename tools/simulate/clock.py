@@ -42,4 +42,5 @@ class Clock:
         """Returns how much virtual time passes while this node counts some seconds; None is forever."""
         if seconds is None or seconds * 1e9 > _LONGEST:
             return None
-        return max(_LEAST, -(-round(seconds * 1e9) * _MILLION // (_MILLION + self.ppm)))
+        found = -(-round(seconds * 1e9) * _MILLION // (_MILLION + self.ppm)) if self.ppm else round(seconds * 1e9)
+        return found if found > _LEAST else _LEAST

@@ -124,9 +124,12 @@ class Disk:
 
     def wait(self, kind: str, count: int = 0) -> None:
         """Makes the present task wait as long as a call takes; raises OSError if that is to fail."""
-        took = self.speed.latency + self._chance.below(self.speed.latency + 1)
-        took *= _TAIL if self._chance.happens(_SELDOM) else 1
-        count = count if self.counted in (0, count) else 0
+        latency, fraction = self.speed.latency, self._chance.fraction
+        took = latency + int(fraction() * (latency + 1))
+        if fraction() < _SELDOM:
+            took *= _TAIL
+        if self.counted not in (0, count):
+            count = 0
         if not (self._left or count):
             self._scheduler.pause(took)
             return

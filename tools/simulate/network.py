@@ -138,6 +138,8 @@ class Network:
 
     def may_reset(self, peer: SimSocket) -> None:
         """Breaks a connection off now and then: at both ends, or only at this one at first."""
+        if not self.weather.reset:
+            return
         other = peer.out and peer.out.target
         if other and peer.process.node != other.process.node and self.chance.happens(self.weather.reset):
             self.resets += 1
@@ -191,7 +193,8 @@ class Network:
     def connect(self, process: Process, address: Any, seconds: float) -> SimSocket:
         """Returns a TCP connection; raises OSError."""
         scheduler, deadline = self.scheduler, process.clock.ns(seconds)
-        scheduler.pass_by()
+        if scheduler.eagerness:
+            scheduler.pass_by()
         host, port = address
         target, again = _node_of(host), _RESEND
         end = scheduler.now + (deadline or 10**6 * S)

@@ -5,6 +5,7 @@ A promise that is broken is noted, and ends the schedule: the trace up to there 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -186,12 +187,16 @@ class Oracle:
 
     def check_copies(self, disk: Disk) -> None:
         """Checks all copies on a disk: after a loss of power, and in the end."""
-        for cache in sorted(disk.root.rglob(CACHE)):
-            for copy in sorted(path for path in cache.iterdir() if path.is_dir() and path.name[0] != "."):
+        caches = [Path(around, CACHE) for around, folders, _ in os.walk(disk.root) if CACHE in folders]
+        for cache in sorted(caches):
+            for copy in sorted(path for path in cache.iterdir() if path.name[0] != "." and path.is_dir()):
                 self._check_copy(disk, copy)
 
     def _check_copy(self, disk: Disk, copy: Path) -> None:
-        there = {path.name: path for path in copy.rglob("*") if path.is_file() and CONTROL not in path.parts}
+        there: dict[str, Path] = {}
+        for around, folders, names in os.walk(copy):
+            folders[:] = sorted(name for name in folders if name != CONTROL)
+            there.update({name: Path(around, name) for name in names})
         for name in sorted(there.keys() & self._contents.keys()):
             if there[name].read_bytes() != self._contents[name]:
                 self.broken("proved-name", f"{there[name].relative_to(disk.root)} on {disk.name}")

@@ -158,8 +158,9 @@ class Loading:
         """Reads ranges of a file, each a begin and a length, wherever they are."""
         with actor.cluster.oracle.patience(actor):
             arriving = filling.prepare([file.name]) if filling else ()
-            arrival = filling.arrival(root / file.name) if filling and arriving else None
-            opened = arrival if arrival is not None else RandomAccessFile(root / file.name)
+            path = root / file.name
+            arrival = filling.arrival(path) if filling and arriving else None
+            opened = arrival if arrival is not None else RandomAccessFile(path)
             try:
                 for begin, count in ranges:
                     is_doubted = chance.happens(self.doubt)

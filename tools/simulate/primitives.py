@@ -12,36 +12,35 @@ from tools.simulate.scheduler import Scheduler
 class Waiting:
     """Tasks that wait for the same event; a random one is woken."""
 
-    __slots__ = ("_scheduler", "_tasks")
+    __slots__ = ("_scheduler", "tasks")
 
     def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler, self._tasks = scheduler, list[Task]()
-
-    def __len__(self) -> int:
-        return len(self._tasks)
+        self._scheduler = scheduler
+        self.tasks: list[Task] = []
 
     def wait(self, timeout: int | None = None) -> bool:
         """Makes the present task wait, at most this many ns; returns whether it was woken."""
         task = self._scheduler.current
         assert task
-        self._tasks.append(task)
+        self.tasks.append(task)
         if self._scheduler.park(timeout):
             return True
-        self._tasks.remove(task)
+        self.tasks.remove(task)
         return False
 
     def wake(self, count: int = 1) -> None:
         """Wakes this many."""
-        tasks = self._tasks
+        tasks = self.tasks
         while tasks and count:
             count -= 1
             self._scheduler.wake(tasks.pop(self._scheduler.below(len(tasks)) if len(tasks) > 1 else 0))
 
     def wake_all(self) -> None:
         """Wakes all of them; what is due at one instant runs in a drawn order."""
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            self._scheduler.wake(task)
+        if self.tasks:
+            tasks, self.tasks = self.tasks, []
+            for task in tasks:
+                self._scheduler.wake(task)
 
 
 class SimLock:
@@ -54,7 +53,8 @@ class SimLock:
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Takes it; see `threading.Lock`."""
         scheduler = self._scheduler
-        scheduler.pass_by()
+        if scheduler.eagerness:
+            scheduler.pass_by()
         if not self._is_held:
             self._is_held = True
             return True
@@ -70,11 +70,10 @@ class SimLock:
 
     def release(self) -> None:
         """Gives it back; see `threading.Lock`."""
-        self._scheduler.check()
         if not self._is_held:
             raise RuntimeError("release unlocked lock")
         self._is_held = False
-        if self._waiting:
+        if self._waiting.tasks:
             self._waiting.wake()
 
     def locked(self) -> bool:
@@ -82,49 +81,48 @@ class SimLock:
         return self._is_held
 
     def __enter__(self) -> bool:
-        return self.acquire()
+        if self._is_held or self._scheduler.eagerness:
+            return self.acquire()
+        self._is_held = True
+        return True
 
     def __exit__(self, *_: Any) -> None:
-        self.release()
+        if self._waiting.tasks or not self._is_held:
+            self.release()
+        self._is_held = False
 
 
-class SimCondition:
+class SimCondition(SimLock):
     """A `Condition`."""
 
     def __init__(self, scheduler: Scheduler, clock: Clock) -> None:
-        self._scheduler, self._clock = scheduler, clock
-        self._lock, self._waiting = SimLock(scheduler, clock), Waiting(scheduler)
+        super().__init__(scheduler, clock)
+        self._noticed = Waiting(scheduler)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits for a notice; see `threading.Condition`."""
-        if not self._lock.locked():
+        if not self._is_held:
             raise RuntimeError("cannot wait on un-acquired lock")
-        self._lock.release()
+        self.release()
         try:
-            return self._waiting.wait(self._clock.ns(timeout))
+            return self._noticed.wait(self._clock.ns(timeout))
         finally:
-            self._lock.acquire()
+            self.acquire()
 
     def notify(self, n: int = 1) -> None:
         """Wakes some; see `threading.Condition`."""
         self._check()
-        self._waiting.wake(n)
+        self._noticed.wake(n)
 
     def notify_all(self) -> None:
         """Wakes all; see `threading.Condition`."""
         self._check()
-        self._waiting.wake_all()
+        self._noticed.wake_all()
 
     def _check(self) -> None:
         self._scheduler.check()
-        if not self._lock.locked():
+        if not self._is_held:
             raise RuntimeError("cannot notify on un-acquired lock")
-
-    def __enter__(self) -> bool:
-        return self._lock.acquire()
-
-    def __exit__(self, *_: Any) -> None:
-        self._lock.release()
 
 
 class SimSemaphore:
@@ -170,7 +168,8 @@ class SimEvent:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until it is set; see `threading.Event`."""
-        self._scheduler.pass_by()
+        if self._scheduler.eagerness:
+            self._scheduler.pass_by()
         if not self._is_set:
             self._waiting.wait(self._clock.ns(timeout))
         return self._is_set

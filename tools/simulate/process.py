@@ -24,24 +24,28 @@ class Task:
 
     Attributes:
         process: it belongs to.
-        name: shown in the trace.
+        name: of it.
+        label: shown in the trace: its process and its name.
         turn: counts how often it went to wait; what would wake it for an earlier wait is void.
         is_woken: whether `Scheduler.wake` ended its last wait, or is about to.
         has_ended: its call has returned, or raised `error`.
         waiting: the tasks that wait for its end.
     """
 
-    __slots__ = ("call", "error", "has_ended", "is_parked", "is_woken", "name", "process", "runner", "turn", "waiting")
+    __slots__ = (
+        "call", "error", "has_ended", "is_parked", "is_woken", "label", "name", "process", "runner", "turn",
+        "waiting",
+    )  # fmt: skip
 
     def __init__(self, process: Process, call: Callable[[], object], name: str) -> None:
-        self.process, self.call, self.name = process, call, name
+        self.process, self.call, self.name, self.label = process, call, name, f"{process}/{name}"
         self.turn, self.is_woken, self.is_parked, self.has_ended = 0, False, False, False
         self.error: BaseException | None = None
         self.waiting: list[Task] = []
         self.runner: greenlet | None = None
 
     def __str__(self) -> str:
-        return f"{self.process}/{self.name}"
+        return self.label
 
 
 class Process:

@@ -39,7 +39,7 @@ class Scheduler:
         current: the task that runs; None in what `call_at` calls.
         events: how many there have been.
         failed: the tasks that ended by an exception.
-        eagerness: how often others continue first where a thread may lose its processor, from 0 to 1.
+        eagerness: how often others continue first where a thread may lose its processor, from 0 to 1; not 0 at the end.
     """
 
     def __init__(self, seed: int, *, keep: bool = False) -> None:
@@ -89,8 +89,8 @@ class Scheduler:
         return live
 
     def _push(self, time: int, task: Task) -> None:
-        self._number += 1
-        heappush(self._heap, (time, self._order(), self._number, task, task.turn))
+        self._number = number = self._number + 1
+        heappush(self._heap, (time, self._order(), number, task, task.turn))
 
     def call_at(self, time: int, call: Callable[[], object]) -> None:
         """Schedules a call at a time, in ns; calls at one instant run in the order of scheduling, and before tasks."""
@@ -121,10 +121,9 @@ class Scheduler:
         return int(self._order() * limit)
 
     def pass_by(self) -> None:
-        """Checks, and lets others continue first now and then: called where a thread may lose its processor."""
-        if self._is_over:
-            raise GreenletExit
-        if self.eagerness and self.current and self._order() < self.eagerness:
+        """Checks, and lets others continue first now and then: called if eager where a thread may lose its processor."""
+        self.check()
+        if self.current and self._order() < self.eagerness:
             self.pause(self.below(_LONGEST_PAUSE))
 
     def _switch(self, task: Task) -> None:
@@ -196,7 +195,7 @@ class Scheduler:
 
     def note(self, *fields: object) -> None:
         """Adds a line to the trace: the time, the present task, and fields that are the same in every run."""
-        line = f"{self.now} {self.current or '-'} {' '.join(map(str, fields))}"
+        line = f"{self.now} {self.current.label if self.current else '-'} {' '.join(map(str, fields))}"
         self._notes.append(line)
         if self.trace is not None:
             self.trace.append(line)
@@ -244,27 +243,22 @@ class Scheduler:
             self.now = time
             if turn < 0:
                 due()
+            elif due.process.is_stopped:
+                due.process.held.append((due, turn))
             else:
-                self._step(due, turn)
+                self.events += 1
+                due.turn += 1  # what else would wake it is void
+                self.current = due
+                due.runner.switch()
+                self.current = None
+                if due.has_ended:
+                    due.runner = None
+                    due.process.tasks.pop(due, None)
         return bool(heap)
-
-    def _step(self, task: Task, turn: int) -> None:
-        if task.process.is_stopped:
-            task.process.held.append((task, turn))
-            return
-        self.events += 1
-        task.turn += 1  # what else would wake it is void
-        self.current = task
-        assert task.runner is not None
-        task.runner.switch()
-        self.current = None
-        if task.has_ended:
-            task.runner = None
-            task.process.tasks.pop(task, None)
 
     def end(self) -> None:
         """Ends all tasks, to free them: now `finally` blocks run, in a world where every call raises GreenletExit."""
-        self._is_over = True
+        self._is_over, self.eagerness = True, 1.0
         for process in self.processes:
             for task in process.tasks:
                 runner, task.runner = task.runner, None

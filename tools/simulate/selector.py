@@ -35,7 +35,8 @@ class SimSelector:
     def select(self, timeout: float | None = None) -> list[object]:
         """Waits for sockets that can be read; see `Selector`."""
         scheduler = self._network.scheduler
-        scheduler.pass_by()
+        if scheduler.eagerness:
+            scheduler.pass_by()
         ns = self._process.clock.ns(timeout)
         deadline = None if ns is None else scheduler.now + ns
         while True:

@@ -68,7 +68,7 @@ class SimSocket:
     @property
     def is_readable(self) -> bool:
         """Whether `recv` or `accept` returns at once."""
-        return bool(self._unread or self._has_ended or self._is_shut or self._error or self.waiting)
+        return bool(self._unread.count or self._has_ended or self._is_shut or self._error or self.waiting)
 
     @property
     def is_listening(self) -> bool:
@@ -101,16 +101,19 @@ class SimSocket:
 
     def wake_readers(self) -> None:
         """Wakes the tasks that wait to receive."""
-        self._readers.wake_all()
+        if self._readers.tasks:
+            self._readers.wake_all()
         for selector in list(self.watchers):
             selector.wake()
 
     def has_room(self) -> None:
         """Wakes the tasks that wait for room to send."""
-        self._writers.wake_all()
+        if self._writers.tasks:
+            self._writers.wake_all()
 
     def _enter(self) -> None:
-        self._scheduler.pass_by()
+        if self._scheduler.eagerness:
+            self._scheduler.pass_by()
         if self.is_closed:
             raise failure(errno.EBADF)
 
@@ -146,7 +149,7 @@ class SimSocket:
             is_all, wanted = False, self._network.chance.between(1, wanted)
         found, deadline = 0, _UNKNOWN
         while wanted:
-            if self._unread:
+            if self._unread.count:
                 found += (taken := self._unread.take(target[found:wanted], is_peek=is_peek))
                 if not is_peek:
                     self.into.taken(taken)
@@ -297,7 +300,7 @@ class SimSocket:
         if self.real is not None:
             self.real.close()
         self._refuse_all()
-        if self._unread:
+        if self._unread.count:
             assert self.into
             self.into.used -= self._unread.clear()
             if self.out and not self._is_broken:

@@ -71,7 +71,9 @@ class Storage:
 
     def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         """As `os.open`; never past the page cache, which is not simulated."""
-        disk = self._at(path, dir_fd)
+        self._scheduler.check()
+        known = self._opened.get(dir_fd) if dir_fd is not None and os.fspath(path)[:1] != "/" else None
+        disk = known or self._of(_whole(path, dir_fd))
         if flags & os.O_DIRECTORY:
             disk.enter()
         else:
@@ -152,12 +154,13 @@ class Storage:
 
     def names(self, folder: int) -> list[str]:
         """As `os.listdir`, of what the present task's node sees."""
+        self._scheduler.check()
         path, found = _path(folder), os.listdir(folder)
         return self._of(path).listed(path, found)
 
     def touch(self, path: Any, *, dir_fd: int | None = None) -> None:
         """Sets a file's time to the present time of its disk."""
-        disk = self._at(path, dir_fd)
+        disk = self._of(_whole(path, dir_fd))
         disk.wait(OPEN)
         os.utime(path, ns=disk.times(), dir_fd=dir_fd, follow_symlinks=False)
 
@@ -165,10 +168,6 @@ class Storage:
         """Returns when a file was changed, in seconds since 1970; files that other calls made count as new."""
         is_virtual = status.st_mtime_ns < EPOCH + _SPAN
         return (status.st_mtime_ns if is_virtual else EPOCH + self._scheduler.now) / 1e9
-
-    def _at(self, path: Any, dir_fd: int | None) -> Disk:
-        known = self._opened.get(dir_fd) if dir_fd is not None and os.fspath(path)[:1] != "/" else None
-        return known or self._of(_whole(path, dir_fd))
 
     def _of(self, path: str) -> Disk:
         """Returns the disk that a path is on."""

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 
 class Unread:
-    """Bytes in the order of arrival."""
+    """Bytes in the order of arrival.
 
-    __slots__ = ("_count", "_parts")
+    Attributes:
+        count: how many.
+    """
+
+    __slots__ = ("_parts", "count")
 
     def __init__(self) -> None:
-        self._parts, self._count = list[memoryview](), 0
-
-    def __len__(self) -> int:
-        return self._count
+        self._parts: list[memoryview] = []
+        self.count = 0
 
     def add(self, data: bytes) -> None:
         """Adds received bytes."""
         self._parts.append(memoryview(data))
-        self._count += len(data)
+        self.count += len(data)
 
     def take(self, target: memoryview, *, is_peek: bool) -> int:
         """Moves bytes into a buffer, or copies those of the first part; returns how many."""
@@ -32,11 +34,11 @@ class Unread:
                 del self._parts[0]
             else:
                 self._parts[0] = self._parts[0][len(part) :]
-        self._count -= found
+        self.count -= found
         return found
 
     def clear(self) -> int:
         """Throws all away; returns how many bytes."""
-        count, self._count = self._count, 0
+        count, self.count = self.count, 0
         self._parts.clear()
         return count

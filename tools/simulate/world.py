@@ -59,6 +59,9 @@ class SimulatedWorld:
     def __init__(self, scheduler: Scheduler, network: Network, storage: Storage, machines: Sequence[Machine]) -> None:
         self.scheduler, self.network, self.storage, self.machines = scheduler, network, storage, machines
         self._chance = Chance(scheduler.seed, "secrets")
+        self.open, self.replace, self.names, self.touch = storage.open, storage.replace, storage.names, storage.touch
+        self.pread, self.preadv, self.pwrite, self.fsync = storage.pread, storage.preadv, storage.pwrite, storage.fsync
+        self.changed = storage.changed
         self._lives, self.reuse = 0, 0.0
 
     def process(self, node: int) -> Process:
@@ -80,21 +83,19 @@ class SimulatedWorld:
         return dead[-1] if dead and self._chance.happens(self.reuse) else None
 
     def _process(self) -> Process:
-        scheduler = self.scheduler
-        scheduler.check()
-        assert scheduler.current, "only tasks live in a simulated world"
-        return scheduler.current.process
+        self.scheduler.check()
+        task = self.scheduler.current
+        assert task, "only tasks live in a simulated world"
+        return task.process
 
     def _clock(self) -> Clock:
         return self._process().clock
 
-    def _files(self) -> Storage:
-        self.scheduler.check()
-        return self.storage
-
     def monotonic(self) -> float:
         """Returns this node's seconds; see `dlio.io.world`, as for all of these."""
-        return self._clock().monotonic()
+        task = self.scheduler.current
+        assert task, "only tasks live in a simulated world"
+        return task.process.clock.monotonic()
 
     def wall(self) -> float:
         """Returns this node's time of day."""
@@ -112,7 +113,8 @@ class SimulatedWorld:
         """Returns a new thread of the present process."""
         process = self._process()
         task = self.scheduler.spawn(process, call, name)
-        self.scheduler.pass_by()
+        if self.scheduler.eagerness:
+            self.scheduler.pass_by()
         return SimThread(self.scheduler, process.clock, task)
 
     def lock(self) -> SimLock:
@@ -188,43 +190,5 @@ class SimulatedWorld:
 
     def send_file(self, peer: Any, descriptor: int, begin: int, count: int) -> int:
         """Sends as much of a file's range as there is room for."""
-        data = self._files().pread(descriptor, min(count, self.network.weather.window), begin)
+        data = self.storage.pread(descriptor, min(count, self.network.weather.window), begin)
         return int(peer.send(memoryview(data))) if data else 0
-
-    def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
-        """Opens a file."""
-        return self._files().open(path, flags, mode, dir_fd=dir_fd)
-
-    def pread(self, descriptor: int, count: int, offset: int) -> bytes:
-        """Reads."""
-        return self._files().pread(descriptor, count, offset)
-
-    def preadv(self, descriptor: int, buffers: Sequence[Any], offset: int) -> int:
-        """Reads into buffers."""
-        return self._files().preadv(descriptor, buffers, offset)
-
-    def pwrite(self, descriptor: int, data: Any, offset: int) -> int:
-        """Writes."""
-        return self._files().pwrite(descriptor, data, offset)
-
-    def fsync(self, descriptor: int) -> None:
-        """Makes durable."""
-        self._files().fsync(descriptor)
-
-    def replace(
-        self, source: Any, target: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
-    ) -> None:
-        """Renames."""
-        self._files().replace(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
-
-    def names(self, folder: int) -> list[str]:
-        """Lists a folder."""
-        return self._files().names(folder)
-
-    def touch(self, path: Any, *, dir_fd: int | None = None) -> None:
-        """Stamps the time."""
-        self._files().touch(path, dir_fd=dir_fd)
-
-    def changed(self, status: os.stat_result) -> float:
-        """Returns when a file was changed."""
-        return self._files().changed(status)

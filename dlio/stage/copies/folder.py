@@ -24,7 +24,6 @@ import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +46,6 @@ _LOOKS = 64  # at files that a thread stats in a row: handing over each would ta
 _THREADS = 32
 
 
-@lru_cache(64)
-def _path(dest: Path, copy: str) -> Path:
-    return dest / CACHE / copy
-
-
 @dataclass(frozen=True, slots=True)
 class StagedFolder:
     """The folder `DEST/dlio/<copy>`; holds paths only, so it may be shared and pickled.
@@ -61,17 +55,17 @@ class StagedFolder:
         copy: the name of the copy.
         share: the name of the part that one of several nodes copies into the same folder; "" if one copies all.
         user: the id of the user who is to own the copy; None if any owner will do.
+        path: the data set's folder.
     """
 
     dest: Path
     copy: str
     share: str = ""
     user: int | None = field(default=None, compare=False)
+    path: Path = field(init=False, repr=False, compare=False)
 
-    @property
-    def path(self) -> Path:
-        """The data set's folder."""
-        return _path(self.dest, self.copy)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", self.dest.joinpath(CACHE, self.copy))
 
     @property
     def claims(self) -> Below:
@@ -83,7 +77,7 @@ class StagedFolder:
     @property
     def marker(self) -> Path:
         """The file that marks the folder as dlio's."""
-        return self.path / CONTROL / MARKER
+        return self.path.joinpath(CONTROL, MARKER)
 
     def has(self, file: File) -> bool:
         """Returns whether a file exists under its final name, which it gets only once it is verified."""
@@ -200,7 +194,7 @@ class StagedFolder:
 
     @property
     def _aside(self) -> Path:
-        return self.path / CONTROL / ASIDE / self.share
+        return self.path.joinpath(CONTROL, ASIDE, self.share)
 
     def _clear_aside(self) -> None:
         """Makes the folder of the marker and the manifest before they are published; version 0.1 kept more there."""

@@ -16,7 +16,7 @@ import stat
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from dlio.io import files, world
 from dlio.io.open_folder import MAX_BYTES, OpenFolder
@@ -99,7 +99,7 @@ def take(folder: StagedFolder) -> None:
 
 
 def _write(opened: OpenFolder, copy: str, job: str, holder: Owner) -> None:
-    record = json.dumps({"job": job, "holder": asdict(holder)})
+    record = json.dumps({"job": job, "holder": holder.to_json()})
     opened.publish(f"{copy}@{world.random_bytes(8).hex()}", record.encode())
 
 

@@ -13,8 +13,7 @@ import shutil
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from dlio.cluster import liveness
@@ -59,21 +58,20 @@ class AgentRecord:
     version: int = _VERSION
 
 
-@lru_cache(64)
-def _path(copy: Path, name: str) -> Path:
-    return copy / CONTROL / name
-
-
 @dataclass(frozen=True, slots=True)
 class LiveFolder:
-    """The folder `.dlio/live` of a copy; of a share of it `.dlio/live-<share>`."""
+    """The folder `.dlio/live` of a copy; of a share of it `.dlio/live-<share>`.
+
+    Attributes:
+        staged: the copy.
+        path: the folder.
+    """
 
     staged: StagedFolder
+    path: Path = field(init=False, repr=False, compare=False)
 
-    @property
-    def path(self) -> Path:
-        """The folder."""
-        return _path(self.staged.path, self._name)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", self.staged.path.joinpath(CONTROL, self._name))
 
     @property
     def _name(self) -> str:
@@ -86,11 +84,11 @@ class LiveFolder:
 
     def unfinished(self, file: File) -> Path:
         """Returns the path of a file that is not whole yet, as long as the whole."""
-        return self.path / FILES / file.name
+        return self.path.joinpath(FILES, file.name)
 
     def blocks(self, file: File) -> Path:
         """Returns the path of the bits of an unfinished file: in a folder whose name no file's path begins with."""
-        return self.path / FILES / CONTROL / file.name
+        return self.path.joinpath(FILES, CONTROL, file.name)
 
     @property
     def files(self) -> Path:
@@ -209,7 +207,7 @@ class LiveFolder:
     def beat(self) -> None:
         """Renews the record: other containers and nodes cannot see the agent's process."""
         with suppress(OSError):
-            world.touch(self.path / AGENT)
+            world.touch(f"{self.path}/{AGENT}")
 
     def write_record(self, record: AgentRecord) -> None:
         """Writes where the loaders of the node find the agent; raises StorageError if the file cannot be written."""

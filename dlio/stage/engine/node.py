@@ -68,7 +68,7 @@ class Node:
         self._live, self._over = LiveFolder(folder), world.event()
         self._live.make()
         self._inode = self._live.path.stat().st_ino
-        self._began, self.is_needed = world.monotonic(), True
+        self._began, self._owner, self.is_needed = world.monotonic(), Owner.current(), True
         content = plan.manifest.content_id
         if meeting is None and plan.num_nodes > 1:
             place = MeetingFolder(meeting_folder(content), plan.node, plan.num_nodes)
@@ -116,7 +116,7 @@ class Node:
         self.tell()
         if self._unix:  # before any block can take the disk's last room
             node, nodes = self.plan.node, self.plan.num_nodes
-            self._live.write_record(AgentRecord(Owner.current(), self._unix.where, node, nodes, not self._is_hurried))
+            self._live.write_record(AgentRecord(self._owner, self._unix.where, node, nodes, not self._is_hurried))
         world.start(self._beat, "dlio-beat")
         self.server.follow()
         self.fill.start()
@@ -161,7 +161,7 @@ class Node:
         rate = round(self.store.written_bytes / max((latest if has_all else now) - self._began, 1e-9))
         is_complete = has_all and (self._is_published or not self.plan.is_whole)  # a part of it gets no manifest
         return Peer(
-            self.plan.node, self.address, Owner.current(), is_complete, done, self.store.num_bytes, rate,
+            self.plan.node, self.address, self._owner, is_complete, done, self.store.num_bytes, rate,
             shortened(self.fill.problem), self._had, idle_seconds=int(now - latest), room=self.plan.room,
             keeps_all=self.plan.is_whole,
         )  # fmt: skip

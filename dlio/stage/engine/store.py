@@ -277,7 +277,7 @@ class Store:
         return f"{self._files}/{self.listed[number].name}"  # joining a Path takes ten times as long
 
     def _bits(self, number: int) -> Path:
-        return self._files / CONTROL / self.listed[number].name
+        return self._files.joinpath(CONTROL, self.listed[number].name)
 
     def _is_small(self, number: int) -> bool:
         file = self.listed[number]
@@ -301,7 +301,7 @@ class Store:
             return self._begun[number]
 
     def _gone_on_with(self, number: int) -> Begun:
-        file, path, aside = self.listed[number], self._path(number), self._files / CONTROL / CONTROL / str(number)
+        file, path, aside = self.listed[number], self._path(number), self._files.joinpath(CONTROL, CONTROL, str(number))
         blocks, is_new = writing.begin(Path(path), aside, self._bits(number), file, self._create)
         if is_new and not file.digest:
             self.learned.begins(file.name)

@@ -7,7 +7,7 @@ and what `--status` prints. That leaves out `_UNSHOWN`, and adds the time that i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import Any
 
@@ -64,7 +64,8 @@ class Peer:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the record as a dictionary of plain values."""
-        return {**asdict(self), "host": self.owner.host}
+        told = {name: getattr(self, name) for name in self.__slots__}
+        return {**told, "owner": self.owner.to_json(), "host": self.owner.host}
 
     @classmethod
     def from_json(cls, node: int, record: Any) -> Peer:

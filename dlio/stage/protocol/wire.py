@@ -73,6 +73,9 @@ class Origin(IntEnum):
     SOURCE = 2
 
 
+_OPS, _STATUSES, _ORIGINS = frozenset(Op), frozenset(Status), frozenset(Origin)
+
+
 class Reply(NamedTuple):
     """The head of a reply; `length` bytes follow."""
 
@@ -131,7 +134,7 @@ def receive_request(peer: world.Socket) -> Request:
     except WireError as error:  # the head of a reply is the same in all versions
         _send(peer, _REPLY.pack(_MAGIC, version, Status.ERROR, Origin.DISK, len(error.text)) + error.text.encode())
         raise
-    if op not in iter(Op) or count > MAX_RANGES:
+    if op not in _OPS or count > MAX_RANGES:
         raise WireError(
             f"a request of op {op} with {count} ranges: expected op 1 to {len(Op)}, at most {MAX_RANGES} ranges"
         )
@@ -178,8 +181,8 @@ def receive_reply(peer: world.Socket, limit: int) -> Reply:
     """
     magic, version, status, origin, length = _REPLY.unpack(receive(peer, _REPLY.size))
     _check(magic, version)
-    allowed = {Status.OK: limit, Status.ERROR: MAX_TEXT}.get(status, 0)
-    if status not in iter(Status) or origin not in iter(Origin) or length > allowed:
+    allowed = limit if status == Status.OK else MAX_TEXT if status == Status.ERROR else 0
+    if status not in _STATUSES or origin not in _ORIGINS or length > allowed:
         raise WireError(f"a reply of status {status} and {length} bytes: expected at most {allowed} bytes")
     return Reply(Status(status), Origin(origin), length)
 
