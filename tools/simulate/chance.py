@@ -50,7 +50,7 @@ class Chance:
 
     def bytes(self, count: int) -> bytes:
         """Returns drawn bytes."""
-        return bytes(int(self.fraction() * 256) for _ in range(count))
+        return bytes([int(self.fraction() * 256) for _ in range(count)])
 
     def delay(self, least: int, most: int) -> int:
         """Returns an integer of [least, most], of each magnitude as likely as of another; `least` is at least 1."""

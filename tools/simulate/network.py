@@ -115,6 +115,8 @@ class Network:
 
     def is_cut(self, path: Path) -> bool:
         """Returns whether nothing gets through."""
+        if not (self._cut or self._dark):
+            return False
         return (path.source, path.target) in self._cut or path.source in self._dark or path.target in self._dark
 
     def hold(self, pipe: Pipe) -> None:
@@ -125,21 +127,23 @@ class Network:
         """Returns the ns that what leaves now takes."""
         if path.is_local or path.source is None or path.target is None:
             return _LOCAL
-        return self.chance.between(*self.weather.latency) + self.slow.get((path.source, path.target), 0)
+        more = self.slow.get((path.source, path.target), 0) if self.slow else 0
+        return self.chance.between(*self.weather.latency) + more
 
-    def pieces(self, item: bytes | str) -> list[bytes] | list[str]:
+    def pieces(self, item: bytes | str) -> tuple[bytes | str, ...]:
         """Returns the parts in which something comes."""
-        if isinstance(item, str):
-            return [item]
-        if len(item) > 1 and self.chance.happens(self.weather.pieces):
+        if (
+            isinstance(item, bytes)
+            and self.weather.pieces
+            and len(item) > 1
+            and self.chance.happens(self.weather.pieces)
+        ):
             at = self.chance.between(1, len(item) - 1)
-            return [item[:at], item[at:]]
-        return [item]
+            return item[:at], item[at:]
+        return (item,)
 
     def may_reset(self, peer: SimSocket) -> None:
         """Breaks a connection off now and then: at both ends, or only at this one at first."""
-        if not self.weather.reset:
-            return
         other = peer.out and peer.out.target
         if other and peer.process.node != other.process.node and self.chance.happens(self.weather.reset):
             self.resets += 1

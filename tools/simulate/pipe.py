@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,15 +17,19 @@ END, RESET = "end", "reset"  #: what else than bytes comes
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """The path of a connection's direction; None for the nodes of a Unix connection."""
+    """The path of a connection's direction; None for the nodes of a Unix connection.
+
+    Attributes:
+        source, target: the nodes.
+        is_local: whether it stays on one node.
+    """
 
     source: int | None
     target: int | None
+    is_local: bool = field(init=False)
 
-    @property
-    def is_local(self) -> bool:
-        """Whether it stays on one node."""
-        return self.source == self.target
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_local", self.source == self.target)
 
 
 class Pipe:

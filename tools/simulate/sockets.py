@@ -138,7 +138,8 @@ class SimSocket:
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0, /) -> int:
         """As `socket.socket.recv_into`."""
         self._enter()
-        self._network.may_reset(self)
+        if self._network.weather.reset:
+            self._network.may_reset(self)
         target = memoryview(buffer).cast("B")
         wanted = min(nbytes or len(target), len(target))
         if self.into is None:
@@ -181,7 +182,8 @@ class SimSocket:
     def send(self, data: memoryview, deadline: int | None = _UNKNOWN) -> int:
         """Sends some of the data, after waiting for room; returns how much."""
         self._enter()
-        self._network.may_reset(self)
+        if self._network.weather.reset:
+            self._network.may_reset(self)
         sent = 0
         while sent < len(data):
             if self._error:

@@ -72,7 +72,8 @@ class Storage:
     def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         """As `os.open`; never past the page cache, which is not simulated."""
         self._scheduler.check()
-        known = self._opened.get(dir_fd) if dir_fd is not None and os.fspath(path)[:1] != "/" else None
+        path = os.fspath(path)
+        known = self._opened.get(dir_fd) if dir_fd is not None and path[:1] != "/" else None
         disk = known or self._of(_whole(path, dir_fd))
         if flags & os.O_DIRECTORY:
             disk.enter()
