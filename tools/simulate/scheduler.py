@@ -121,7 +121,7 @@ class Scheduler:
         return int(self._order() * limit)
 
     def pass_by(self) -> None:
-        """Checks, and lets others continue first now and then: called if eager where a thread may lose its processor."""
+        """Checks, and lets others continue first now and then: called if eager, where a thread may be interrupted."""
         self.check()
         if self.current and self._order() < self.eagerness:
             self.pause(self.below(_LONGEST_PAUSE))
