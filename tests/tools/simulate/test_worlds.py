@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from dlio.io import world
-from tests.helpers.worlds import InWorld, in_world
-from tools.simulate.world import SimulatedWorld
+from tests.helpers.worlds import InWorld, in_world, simulated
 
 __all__ = ["in_world"]
 
@@ -384,14 +383,14 @@ def test_a_process_knows_itself(in_world: InWorld) -> None:
     in_world(check)
 
 
-def test_a_simulated_world_has_each_function_with_its_parameters() -> None:
+def test_a_simulated_world_has_each_function_with_its_parameters(tmp_path: Path) -> None:
     own = {"installed", "contextmanager"}
     found = {name for name, value in vars(world).items() if callable(value) and name.islower() and name[0] != "_"} - own
     assert {"monotonic", "lock", "connect", "fsync", "touch"} <= found
-    assert found <= set(dir(SimulatedWorld))
+    assert found <= set(dir(made := simulated(tmp_path)))
     written = [name for name in found if isfunction(getattr(world, name))]
     assert {name: _parameters(getattr(world, name)) for name in written} == {
-        name: _parameters(getattr(SimulatedWorld, name))[1:] for name in written
+        name: _parameters(getattr(made, name)) for name in written
     }
 
 
