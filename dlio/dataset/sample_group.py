@@ -67,11 +67,6 @@ class Pieces:
             crcs[:] = list(map(native.crc32c, self, crcs.tolist()))
 
 
-def place(num_bytes: int, *columns: tuple[Pieces, Numbers]) -> bytes:
-    """Returns zeros with the values of several columns at the given offsets; needs the compiled core."""
-    return native.place(num_bytes, [(pieces.data, pieces.bounds, offsets) for pieces, offsets in columns])
-
-
 def interleave(*columns: tuple[Pieces, int]) -> bytes:
     """Returns the n values of several columns, row by row; needs the compiled core.
 
@@ -85,7 +80,8 @@ def interleave(*columns: tuple[Pieces, int]) -> bytes:
         used += -used % multiple
     ends = np.cumsum(used)
     rows = ends - used
-    return place(int(ends[-1]), *[(pieces, rows + start) for (pieces, _), start in zip(columns, starts, strict=True)])
+    placed = zip([pieces for pieces, _ in columns], starts, strict=True)
+    return native.place(int(ends[-1]), [(pieces.data, pieces.bounds, rows + start) for pieces, start in placed])
 
 
 @dataclass(frozen=True, slots=True)

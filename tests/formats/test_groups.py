@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dlio import formats, native
 from dlio.dataset.checksum import crc32c, crc32c_of_group
-from dlio.dataset.sample_group import Pieces, SampleGroup, interleave, place
+from dlio.dataset.sample_group import Pieces, SampleGroup, interleave
 from dlio.dataset.sample_table import SampleTableBuilder
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, ImageInfo, Schema
 from dlio.formats.recordio import MAGIC
@@ -109,6 +109,10 @@ def test_columns_are_interleaved_with_zeros(rows: list[tuple[bytes, bytes]], mul
     assert interleave((one.take(rest), 1), (two.take(rest), multiple)) == expected
 
 
+def placed(values: list[bytes], offsets: list[int]) -> tuple[bytes, np.ndarray, np.ndarray]:
+    return (found := Pieces.of(values)).data, found.bounds, np.array(offsets, np.int64)
+
+
 def test_bounds_outside_the_data_are_refused() -> None:
     crcs = np.zeros(1, np.uint32)
     for bounds in ([0, 4], [-1, 1], [2, 1], []):
@@ -118,11 +122,11 @@ def test_bounds_outside_the_data_are_refused() -> None:
         Pieces.of([b"a", b"b"]).extend(crcs)
     for offsets in ([3], [-1], [], [0, 0]):
         with pytest.raises(ValueError, match="offsets"):
-            place(4, (Pieces.of([b"ab"]), np.array(offsets, np.int64)))
+            native.place(4, [placed([b"ab"], offsets)])
     with pytest.raises(ValueError, match="offsets"):
-        place(1, (Pieces.of([b"ab"]), np.array([0])))
+        native.place(1, [placed([b"ab"], [0])])
 
 
 def test_pieces_are_placed_among_zeros() -> None:
-    assert place(6, (Pieces.of([b"c", b""]), np.array([4, 6])), (Pieces.of([b"ab"]), np.array([1]))) == b"\0ab\0c\0"
-    assert place(0) == b""
+    assert native.place(6, [placed([b"c", b""], [4, 6]), placed([b"ab"], [1])]) == b"\0ab\0c\0"
+    assert native.place(0, []) == b""
