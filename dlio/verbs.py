@@ -95,11 +95,11 @@ def index(
     general: dict[str, Any] = {"overwrite": overwrite, "workers": workers, "started": started, "report": report}
     if format is None:
         if match is not None or schema is not None or label_offset:
-            raise UsageError("match, schema and label_offset are for shards: give their format, too")
+            raise UsageError("--match, --schema and --label-offset are for shards: give their --format, too")
         return index_files(path, out, checksums=checksums, on_error=on_error, **general)
     if out is not None or checksums or on_error != "raise" or not isinstance(path, str | Path):
         raise UsageError(
-            "shards are indexed in their folder, with checksums: out, checksums and on_error are for images"
+            "shards are indexed in their folder, with checksums: --out, --checksums and --on-error are for images"
         )
     return index_shards(path, format=format, match=match, schema=schema, label_offset=label_offset, **general)
 

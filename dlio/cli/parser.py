@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
+from itertools import chain
 from typing import Any, NoReturn, TypeAlias
 
 from dlio.cli.options import local_path, path_or_url
@@ -47,20 +48,27 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Takes options between the arguments of a verb, too: `dlio stage DATASET --dry-run DEST`."""
+        argv = list(sys.argv[1:] if args is None else args)
+        if self._subparsers is not None:
+            self._refuse([each for each in argv[:1] if each.startswith("-") and not self._get_option_tuples(each)])
         if self._subparsers is not None or self._mixing:
             return super().parse_known_args(args, namespace)
-        argv = list(sys.argv[1:] if args is None else args)
         self.usage = self._short_usage()  # before: to mix them, the base class hides the arguments without dashes
         self._mixing = True
         try:
-            if "--" not in argv or not any(action.dest == "command" for action in self._actions):
-                return self.parse_known_intermixed_args(argv, namespace)
-            at = argv.index("--")  # what follows is another program's, also one more `--`
+            runs = "--" in argv and any(action.dest == "command" for action in self._actions)
+            at = argv.index("--") if runs else len(argv)  # what follows is another program's, also one more `--`
             found, extra = self.parse_known_intermixed_args(argv[:at], namespace)
-            found.command = argv[at + 1 :]
+            self._refuse(extra)
+            if runs:
+                found.command = argv[at + 1 :]
             return found, extra
         finally:
             self._mixing = False
+
+    def _refuse(self, extra: Sequence[str]) -> None:
+        if extra:
+            self.error(f"unrecognized arguments: {' '.join(extra)}")
 
     def error(self, message: str) -> NoReturn:
         raise ArgumentsError(self.prog, without_credentials(message) + self._meant(message))
@@ -93,10 +101,8 @@ class Parser(argparse.ArgumentParser):
         if of_value is not None:
             known = list(map(str, of_value.choices or ()))
         else:
-            verbs = {name: verb for action in self._actions for name, verb in _choices(action).items()}
-            known = [name for parser in (self, *verbs.values()) for name in parser._option_string_actions]
-            known += verbs
-            wrong = re.findall(r"--[\w-]+", message) if "unrecognized" in message else wrong
+            known = [*self._option_string_actions, *chain(*map(_choices, self._actions if wrong else ()))]
+            wrong = wrong or re.findall(r"unrecognized.*?(--[\w-]+)", message)
         names = {name.lstrip("-"): name for name in known}  # without dashes, which all options share
         found = [names[close] for word in wrong for close in _like(word.lstrip("-"), names)]
         return f": did you mean {found[0]}?" if found else ""
@@ -108,6 +114,7 @@ def _like(word: str, names: Iterable[str]) -> list[str]:
 
 
 def _choices(action: argparse.Action) -> dict[str, argparse.ArgumentParser]:
+    """Returns the parsers of verbs."""
     return dict(action.choices or {}) if isinstance(action, argparse._SubParsersAction) else {}
 
 
@@ -164,21 +171,15 @@ class PrintCompletion(argparse.Action):
                 values_text, name = " ".join(values), f"_{program}_{action.dest}".replace(" ", "_")
                 functions.append(f'{name}() {{ compgen -W "{values_text}" -- "$1"; }}')
                 action.complete = {"bash": name, "zsh": f"({values_text})", "tcsh": f"({values_text})"}  # type: ignore[attr-defined]
-            elif action.type in (local_path, path_or_url) or _is_place(action):
+            elif action.type in (local_path, path_or_url):
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
         print(shtab.complete(top, shell, preamble="\n".join(functions) if shell == "bash" else ""))
         top.exit()
-
-
-def _is_place(action: argparse.Action) -> bool:
-    """Returns whether an argument takes any text without an option before it: a data set, which may be a folder."""
-    return not action.option_strings and action.type is None and action.choices is None
 
 
 def _all_actions(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Action]]:
     """Yields the arguments of a parser and of its verbs, each with the name of its program or verb."""
     for action in parser._actions:
         yield parser.prog, action
-        if isinstance(action, argparse._SubParsersAction):
-            for verb in action.choices.values():
-                yield from _all_actions(verb)
+        for verb in _choices(action).values():
+            yield from _all_actions(verb)

@@ -24,7 +24,7 @@ def add_verbs(verbs: Verbs) -> None:
         verbs,
         plan,
         "plan packed --nodes 64",
-        "plan packed --nodes 64 --strategy broadcast --simulate --timeline staging.svg",
+        "plan packed --nodes 64 --simulate --timeline staging.svg",
     )
     dataset_argument(verb, OF_ANYTHING)
     choice_options(verb, "also show this strategy")

@@ -26,7 +26,6 @@ from dlio.pack.shard_progress import Watch
 
 LOG_SECONDS = 30.0
 BAR_SECONDS = 0.5
-_LINE = "{desc}{n_fmt} of {total_fmt}{unit}{postfix}, {rate_noinv_fmt}, {elapsed} elapsed, {remaining} left"
 log = logging.getLogger(__name__)
 
 
@@ -116,9 +115,14 @@ class Progress:
     def _line(self) -> str:
         from tqdm import tqdm
 
-        seconds = time.monotonic() - self._began
-        fields = {"prefix": f"{self._verb}: ", "postfix": self._more(), "bar_format": _LINE, **self._unit}
-        return str(tqdm.format_meter(self._now()[0], self._total, seconds, initial=self._before, **fields))
+        done, seconds = self._now()[0], time.monotonic() - self._began
+        amount, rate = "{n_fmt} of {total_fmt}{unit}", "{rate_noinv_fmt}"
+        if self._counts_bytes:
+            amount = f"{format_size(done)} of {format_size(self._total)}"
+            rate = f"{format_size((done - self._before) / max(seconds, 1e-9))}/s"
+        line = f"{{desc}}{amount}{{postfix}}, {rate}, {{elapsed}} elapsed, {{remaining}} left"
+        fields = {"prefix": f"{self._verb}: ", "postfix": self._more(), "bar_format": line, **self._unit}
+        return str(tqdm.format_meter(done, self._total, seconds, initial=self._before, **fields))
 
     def _more(self) -> str:
         """Returns the figures that tqdm does not compute: shards, and bytes a second unless bytes are counted."""

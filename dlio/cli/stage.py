@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dlio.cli.options import OF_ANYTHING, count, known_values, local_path, octal, seconds, size
+from dlio.cli.options import OF_ANYTHING, count, dataset_argument, known_values, local_path, octal, seconds, size
 from dlio.cli.output import complain, print_report, say
 from dlio.cli.parser import Verbs, add_verb
 from dlio.cli.progress import Progress, terminable
@@ -20,7 +20,7 @@ from dlio.dataset.manifest import Manifest
 from dlio.dataset.tree import num_files
 from dlio.errors import EXIT_DONE, ManifestError, StorageError, UsageError
 from dlio.io.filesystems import FileSystem
-from dlio.io.sizes import counted, format_size
+from dlio.io.sizes import counted, format_seconds, format_size
 from dlio.rights.as_owner import switch_to_job_user
 from dlio.rights.patience import DEADLINE_SECONDS
 from dlio.stage import strategies
@@ -55,7 +55,7 @@ def add_verbs(verbs: Verbs) -> None:
 
 def _stage_options(verb: argparse.ArgumentParser) -> None:
     verb.set_defaults(resumes=True)
-    verb.add_argument("dataset", metavar="DATASET", help=OF_ANYTHING)
+    dataset_argument(verb, OF_ANYTHING)
     where = "a folder on node-local storage; for --strategy stripe on Lustre (default: the first local one with room)"
     verb.add_argument("dest", metavar="DEST", nargs="?", type=local_path, help=where)
     verb.add_argument("--allow-shared", action="store_true", help="accept a DEST that other machines can see")
@@ -159,7 +159,9 @@ def _under_way(args: argparse.Namespace, topology: Topology) -> StagingSource:
     with by_nodes(topology) as list_once:
         source = anything(args.dataset, list_once)
     if not status(source.manifest.content_id, args.dest):
-        raise StorageError(f"{shown(args.dataset)} is not being staged on this node: run dlio stage --background first")
+        raise StorageError(
+            f"{shown(str(args.dataset))} is not being staged on this node: run dlio stage --background first"
+        )
     return source
 
 
@@ -173,7 +175,7 @@ def _status(args: argparse.Namespace) -> int:
         for node in copy.get("nodes", ()):
             say(args, f"  node {node['node']} ({node['host']}): {in_words(node)}")
     if not found:
-        say(args, f"{shown(args.dataset)} is neither staged nor being staged on this node")
+        say(args, f"{shown(str(args.dataset))} is neither staged nor being staged on this node")
         for copy in status_from(args.dataset, args.dest):
             say(args, f"{copy['path']} is a copy of an earlier state of it: stage it again")
     return EXIT_DONE
@@ -189,7 +191,7 @@ def _stage(args: argparse.Namespace, topology: Topology, *, watch: bool) -> int:
             return print_report(args, report)
         if report.pop("is_dataset") and report["pays_after_epochs"] is None:
             report["pays_after_epochs"] = "never: reading in place is as fast"
-        report["seconds"] = f"{report['seconds']:.2f}"
+        report["seconds"] = format_seconds(report["seconds"])
         return print_report(args, {name: value for name, value in report.items() if value not in ("", None)})
     quiet = args.quiet or topology.rank != 0
     with terminable(), Progress("stage", unit="bytes", quiet=quiet) as progress:
@@ -209,7 +211,7 @@ def _say_dest(args: argparse.Namespace, dest: Path, system: FileSystem) -> None:
 
 
 def _in_one_line(summary: StageSummary, staged: Manifest) -> str:
-    copied, seconds = summary.copied_bytes, f"{summary.seconds:.2f} s"
+    copied, seconds = summary.copied_bytes, format_seconds(summary.seconds)
     samples = f"{counted(staged.num_samples, 'sample')} in {counted(len(staged.shards), 'shard')}"
     held = counted(num_files(staged), "file") if staged.format == TREE else samples
     done = f"waited {seconds} for the process that copied it" if summary.has_waited else "already here"

@@ -103,7 +103,8 @@ def shards_in(folder: Path) -> str:
 
 def unpacked(path: Path) -> str:
     """Returns as text what to give instead of a path without a data set, and the verb if it may be what to pack."""
-    advice = "give the folder that dlio pack has written"
+    broken = f"{path} is a link to what does not exist: " if path.is_symlink() and not path.exists() else ""
+    advice = f"{broken}give the folder that dlio pack has written"
     try:
         may_be_packed = path.is_file() or (path.is_dir() and any(path.iterdir()))
     except OSError:

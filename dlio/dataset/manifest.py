@@ -194,10 +194,9 @@ class Manifest:
 
 def in_a_line(manifest: Manifest) -> str:
     """Returns what a data set holds and where."""
-    fields = ", ".join(f"{name}: {kind}" for name, kind in manifest.schema.types().items())
-    classes = f", {len(manifest.class_names):,} classes" if manifest.class_names else ""
+    classes = f", {counted(len(manifest.class_names), 'class', 'classes')}" if manifest.class_names else ""
     samples, shards = counted(manifest.num_samples, "sample"), counted(len(manifest.shards), "shard")
-    size = f"{samples} ({fields}{classes}) in {shards}"
+    size = f"{samples} ({manifest.schema}{classes}) in {shards}"
     location = without_credentials(str(manifest.root))
     return f"{size} of {manifest.format}, {format_size(manifest.num_bytes)}, at {location}"
 
@@ -256,7 +255,7 @@ def from_bytes(data: bytes, path: Path) -> Manifest:
 
 
 def _refused(origin: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return [(str(name), str(reason)) for name, reason in origin.get("refused", ())]
+    return [(str(name), str(reason).removeprefix(f"{name!r}: ")) for name, reason in origin.get("refused", ())]
 
 
 def _texts(values: Iterable[object]) -> tuple[str, ...]:

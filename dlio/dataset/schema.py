@@ -204,6 +204,9 @@ class Schema(Mapping[str, Field]):
         """Returns the field types as text, the inverse of `of`."""
         return {name: str(kind) for name, kind in self.fields}
 
+    def __str__(self) -> str:
+        return ", ".join(f"{name}: {kind}" for name, kind in self.fields)
+
     def __getitem__(self, name: str) -> Field:
         for own, kind in self.fields:
             if own == name:

@@ -131,9 +131,7 @@ class PackedSamples:
         """
         kind = self.manifest.schema.get(LABEL)
         if kind is None or not kind.is_fixed:
-            raise UsageError(
-                f"{self.manifest.root} has no field 'label' of numbers, only {self.manifest.schema.types()}"
-            )
+            raise UsageError(f"{self.manifest.root} has no field 'label' of numbers, only {self.manifest.schema}")
         columns = [np.empty((0, *kind.fixed_shape), kind.dtype)]  # for a data set without shards
         for number in range(len(self.manifest.shards)):
             with self.opened.pool.shard(number) as shard:

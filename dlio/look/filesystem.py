@@ -217,5 +217,5 @@ def _field_of(samples: PackedSamples, field: str | None) -> str:
         field = _IMAGE if _IMAGE in held else of_bytes[0] if len(of_bytes) == 1 else None
     if field not in held:
         problem = "has no field that files could hold" if not held else f"give field=, one of {', '.join(held)}"
-        raise UsageError(f"{samples.manifest.root}: {problem}: its fields are {samples.manifest.schema.types()}")
+        raise UsageError(f"{samples.manifest.root}: {problem}: its fields are {samples.manifest.schema}")
     return field

@@ -133,9 +133,8 @@ def _name(found: Manifest, about: About) -> str:
 
 def _facts(found: Manifest) -> str:
     """Returns what the data set holds, in a sentence."""
-    fields = ", ".join(f"{name}: {kind}" for name, kind in found.schema.types().items())
     shards = counted(len(found.shards), "shard")
-    facts = f"{counted(found.num_samples, 'sample')} ({fields}) in {shards} of {found.format}"
+    facts = f"{counted(found.num_samples, 'sample')} ({found.schema}) in {shards} of {found.format}"
     names = f"; {NAME} names the digest of each file" if _has_digests(found) else ""
     return f"{facts}, content id {found.content_id}{names}."
 

@@ -163,7 +163,7 @@ def _classes(facts: _Facts) -> str:
         return ""
     most = sorted(counts.items(), key=lambda item: -item[1])
     shown = most if len(most) <= 40 else [*most[:25], *most[-10:]]
-    note = f"{len(counts):,} classes, from {most[-1][1]:,} to {most[0][1]:,} samples each."
+    note = f"{counted(len(counts), 'class', 'classes')}, from {most[-1][1]:,} to {most[0][1]:,} samples each."
     return html.section(
         "Classes", note + (" The largest and the smallest:" if shown is not most else ""), charts.bars(shown)
     )

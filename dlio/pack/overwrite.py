@@ -70,7 +70,9 @@ def _other(held: FolderContents) -> str:
     if found is None:
         return "shards without a manifest"
     state = "another data set" if held.published else "an unfinished pack of another data set or with other options"
-    return f"{state} ({found.format}, {found.num_samples} samples from {found.origin.get('path', 'elsewhere')})"
+    return (
+        f"{state} ({found.format}, {counted(found.num_samples, 'sample')} from {found.origin.get('path', 'elsewhere')})"
+    )
 
 
 def _differences(held: FolderContents, plan: Manifest, inputs: Mapping[str, str], keys: Keys) -> str:

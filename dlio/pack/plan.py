@@ -11,6 +11,7 @@ import numpy as np
 
 from dlio.errors import UsageError
 from dlio.io import files
+from dlio.io.sizes import counted
 from dlio.pack.listing.base import Column, Listing, Numbers, take
 
 DEFAULT_SHARD_BYTES = 256 << 20  # 100 MB to 1 GB suits Lustre's storage targets, and a node's cache
@@ -118,7 +119,7 @@ def cut_bounds(ends: Numbers, shard_bytes: int, num_shards: int | None) -> list[
     count, total = len(ends) - 1, int(ends[-1])
     shards = num_shards or min(count, max(1, -(-total // shard_bytes)))
     if shards > count:
-        raise UsageError(f"{shards} shards cannot be made of {count} samples: ask for {count} at most")
+        raise UsageError(f"{counted(count, 'sample')} cannot fill {counted(shards, 'shard')}: ask for at most {count}")
     targets = np.array([-(-total * number // shards) for number in range(1, shards)], dtype="int64")
     bounds = [0]
     for number, cut in enumerate(np.searchsorted(ends, targets).tolist(), start=1):

@@ -98,7 +98,7 @@ def make_plan(source: Source, request: PackRequest) -> PackPlan:
     listing = check_indices(offset_labels(listing, request.label_offset))
     _check_some(source, listing)
     if recode != KEEP and not listing.image_fields and not recode.jpeg:
-        raise UsageError(f"{source.path} has no encoded images that could be changed: {listing.schema.types()}")
+        raise UsageError(f"{source.path} has no encoded images that could be changed: {listing.schema}")
     if request.seed is not None and listing.in_order:
         raise UsageError(f"{source.path}: its rows are read in order: pack without --shuffle; the loaders shuffle")
     recode.check_targets(source.path, listing.schema)
@@ -167,4 +167,4 @@ def plan_to_write(asked: Asked) -> PackPlan:
 def _check_some(source: Source, listing: Listing) -> None:
     if not len(listing):
         reasons = "; ".join(reason for _, reason in listing.refused[:3])
-        raise SourceError(f"{source.path}: all {len(listing.refused)} entries are refused: {reasons}")
+        raise SourceError(f"{source.path}: every entry is refused: {reasons}")

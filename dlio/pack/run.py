@@ -190,7 +190,7 @@ def whole_manifest(plan: PackPlan, done: Mapping[str, Shard], root: Path) -> Man
     whole = replace(plan.header, shards=tuple(done[shard.name] for shard in plan.shards), root=root)
     if whole.num_samples == 0:
         reasons = "; ".join(f"{key}: {reason}" for key, reason in whole.skipped[:3])
-        raise SourceError(f"all {len(whole.skipped)} samples were skipped, and nothing was packed: {reasons}")
+        raise SourceError(f"every sample was skipped, and nothing was packed: {reasons}")
     return whole
 
 

@@ -219,6 +219,9 @@ def test_a_manifest_cut_at_a_line_is_noticed(tmp_path):
 def test_no_manifest_says_what_to_do(tmp_path):
     with pytest.raises(ManifestError, match="does not exist; give the folder"):
         Manifest.load(tmp_path)
+    (tmp_path / "broken").symlink_to("nowhere")
+    with pytest.raises(ManifestError, match="broken is a link to what does not exist: give the folder"):
+        Manifest.load(tmp_path / "broken")
     for name in "train", "val":
         (tmp_path / name).mkdir()
         _manifest().save(tmp_path / name)

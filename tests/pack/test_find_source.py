@@ -57,6 +57,9 @@ def test_says_what_it_cannot_open(tmp_path):
     (tmp_path / "x.doc").write_text("?")
     with pytest.raises(UsageError, match="not recognised"):
         open_source(tmp_path / "x.doc")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="empty is empty: give a folder of class folders"):
+        open_source(tmp_path / "empty")
     with pytest.raises(UsageError, match="does not exist"):
         open_source(tmp_path / "absent")
     with pytest.raises(UsageError, match="'floppy' is not a source"):

@@ -53,7 +53,7 @@ def table(folder: Path) -> Made:
 def lst(folder: Path) -> Made:
     photos(folder, *"abcd")
     (folder / "in.lst").write_bytes(b"0\t1\ta\n1 1 b\n2\t1\t2\tc\n3\tone\td\n4\t3\tb\n")
-    refused = {"line 2": "1 columns", "line 3": "2 labels", "d": "line 4: the label 'one' is not a number"}
+    refused = {"line 2": "1 column,", "line 3": "2 labels", "d": "line 4: the label 'one' is not a number"}
     return folder / "in.lst", refused, [("a", 1), ("b", 3)]
 
 
@@ -88,11 +88,13 @@ def tarred(folder: Path) -> Made:
 
 
 def xrays(folder: Path) -> Made:
-    photos(folder, *(f"images/{number}.png" for number in range(4)))
-    rows = ["0.png,Hernia", "1.png,Herniaa", "2.png,No Finding", "9.png,Mass", "0.png,Mass"]
+    photos(folder, *(f"images/{number}.png" for number in range(4)), "images_001/3.png")
+    (folder / "images_001/2.png").symlink_to("../images/2.png")
+    rows = ["0.png,Hernia", "1.png,Herniaa", "2.png,No Finding", "9.png,Mass", "0.png,Mass", "3.png,Mass"]
     (folder / TABLES[0]).write_text("\n".join(["Image Index,Finding Labels", *rows, ""]))
     refused = {"0.png": "listed twice", "1.png": "line 3: 'Herniaa' is not a finding", "9.png": "none of the folders"}
-    return folder, refused, [("images/0.png", 1), ("images/2.png", 0)]
+    refused |= {"3.png": "is in images and images_001 of"}
+    return folder, refused, [("images/0.png", 1), ("images_001/2.png", 0)]
 
 
 MAKERS = [tree, table, lst, caffe_list, zipped, tarred, xrays]
@@ -133,7 +135,7 @@ def test_raise_names_the_first_and_counts_the_others(tmp_path, make, capsys):
 
 def test_where_all_is_refused_nothing_is_packed(tmp_path):
     (tmp_path / "in.lst").write_text("a\nb\n")
-    with pytest.raises(SourceError, match=r"in.lst: all 2 entries are refused: .*line 1: 1 columns.*; .*line 2"):
+    with pytest.raises(SourceError, match=r"in.lst: every entry is refused: .*line 1: 1 column, .*; .*line 2"):
         dlio.pack(open_source(tmp_path / "in.lst"), tmp_path / "out", on_error="skip", engine="serial")
     assert not (tmp_path / "out").exists()
 

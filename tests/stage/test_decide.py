@@ -105,7 +105,7 @@ def test_a_dry_run_refuses_what_stage_would_refuse(
     dataset: Manifest, tmp_path: Path, slow_source: Callable[..., Path]
 ) -> None:
     shared = slow_source(dataset.root)
-    with pytest.raises(UsageError, match="3 copies on 2 nodes"):
+    with pytest.raises(UsageError, match="3 copies on 2 nodes: give at least 1"):
         preview(dataset, tmp_path, strategy="partition", options=Options(copies=3), topology=node(0, 2))
     with pytest.raises(UsageError, match="other machines see too"):
         preview(dataset, shared / "local", strategy="replicate", topology=node(0, 1))

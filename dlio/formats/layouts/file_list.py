@@ -47,7 +47,7 @@ def large_field(schema: Schema) -> str:
     held = [name for name in schema if str(schema[name]) == "bytes"]
     if len(held) != 1 or not all(schema[name].is_fixed for name in schema if name not in held):
         raise SchemaError(
-            f"expected one field of bytes for the file, and numbers of one shape for the others: {schema.types()}"
+            f"expected one field of bytes for the file, and numbers of one shape for the others: {schema}"
         )
     return held[0]
 

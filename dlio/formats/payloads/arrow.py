@@ -161,7 +161,7 @@ def convert(kind: Field, value: Any) -> Value:
         ValueError: it is null, or does not fit the field.
     """
     if value is None:
-        raise ValueError("the value is null: pack it with --source parquet --on-error skip, which leaves it out")
+        raise ValueError("the value is null")
     if kind.is_number and not kind.is_scalar:
         value = _array(value, kind.dtype)
         if not value.size:

@@ -108,7 +108,8 @@ class Reader:
                 if name not in fields:
                     fields[name] = convert(kind, others[name][index].as_py())
         except ValueError as error:
-            raise CorruptRecordError(self._file.path, f"field {name!r}: {error}", record=index) from error
+            advice = "pack it with --source parquet --on-error skip, which leaves such rows out"
+            raise CorruptRecordError(self._file.path, f"field {name!r}: {error}: {advice}", record=index) from error
         return Sample(_key(others.get(""), index), {name: fields[name] for name in self._schema})
 
     def _load(self) -> Others:

@@ -68,7 +68,7 @@ def index(
         schema = layout.infer_all(records) if isinstance(layout, InfersTogether) else layout.infer(records[0])
     schema = replace(schema, label_offset=label_offset or schema.label_offset)
     if label_offset and str(schema.get("label")) != "int64":
-        raise SchemaError(f"a label offset needs one whole label for each sample, found {schema.types()}")
+        raise SchemaError(f"a label offset needs one whole label for each sample, found {schema}")
     if not os.access(root, os.W_OK | os.X_OK, effective_ids=True):
         raise _unwritable(root, OSError(errno.EACCES, os.strerror(errno.EACCES)))
     rows = shard_progress.rows([shard.name for shard in found])

@@ -122,7 +122,7 @@ def _clean(key: str) -> str:
 
 
 def _with_schema(error: CorruptRecordError, schema: Schema) -> CorruptRecordError:
-    problem = f"{error.problem} (read as {schema.types()}: if the record is whole, give the schema with --schema)"
+    problem = f"{error.problem} (read as {schema}; if the record is whole, give the schema with --schema)"
     return CorruptRecordError(error.path, problem, record=error.record, offset=error.offset)
 
 

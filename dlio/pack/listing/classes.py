@@ -64,7 +64,7 @@ def pinned(listing: Listing, names: tuple[str, ...]) -> Listing:
     """
     kind, offset = listing.schema.get("label"), listing.schema.label_offset
     if kind is None or "label" not in listing.columns or (kind.dtype != "int64" and not listing.schema.class_names):
-        raise UsageError(f"--classes needs labels that are classes, found {listing.schema.types()}")
+        raise UsageError(f"--classes needs labels that are classes, found {listing.schema}")
     own, labels = listing.schema.class_names or names, listing.columns["label"]
     index = {name: number for number, name in enumerate(names)}
     numbers = np.array([index.get(name, -1) for name in own], dtype="int64")
@@ -131,7 +131,7 @@ def offset_labels(listing: Listing, offset: int) -> Listing:
     if offset == 0:
         return listing
     if not listing.schema.is_image_classification or "label" not in listing.columns:
-        raise UsageError(f"--label-offset needs one whole label for each image, found {listing.schema.types()}")
+        raise UsageError(f"--label-offset needs one whole label for each image, found {listing.schema}")
     schema = replace(listing.schema, label_offset=listing.schema.label_offset + offset)
     moved = {"label": add_offset(listing.columns["label"], offset)}
     return replace(listing, schema=schema, columns={**listing.columns, **moved})

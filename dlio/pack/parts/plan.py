@@ -53,7 +53,7 @@ def _unknown(listing: Listing, container: formats.PartFormat, recode: Recode) ->
     if replace(recode, check=KEEP.check) != KEEP:
         return "images that are encoded again have none yet"
     if not container.takes_parts(listing.schema):
-        return f"those of the fields {listing.schema.types()} are not known before they are read"
+        return f"those of the fields {listing.schema} are not known before they are read"
     return ""
 
 

@@ -17,6 +17,7 @@ from dlio.dataset.manifest import Manifest
 from dlio.dataset.schema import Array
 from dlio.dataset.shard_files import checked_files
 from dlio.errors import SourceError, UsageError
+from dlio.io.sizes import counted
 from dlio.pack.inspect.tables import keys_of, tables
 from dlio.pack.listing.lists import read_lines
 from dlio.pack.prefetch import side_by_side
@@ -220,5 +221,5 @@ def _of_keys(found: Manifest, keys: str | Path | Sequence[str]) -> npt.NDArray[n
     own = list(keys_of(found))
     if missing := wanted.difference(own):
         name = keys if isinstance(keys, str | Path) else "the list"
-        raise SourceError(f"{name}: {len(missing):,} keys are not in {found.root}, such as {min(missing)!r}")
+        raise SourceError(f"{name}: {found.root} lacks {counted(len(missing), 'key')}, such as {min(missing)!r}")
     return np.fromiter((key in wanted for key in own), np.bool_, len(own))

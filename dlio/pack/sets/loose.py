@@ -119,9 +119,7 @@ def _listed(source: Source, folder: Path, *, skips: bool) -> tuple[Listing, Numb
         log.warning("%s: not indexed: %s", source.path, listing.left_out)
     text = [name for name in listing.schema if listing.schema[name].dtype == "str"]
     if text or "image" not in listing.schema:
-        raise UsageError(
-            f"{source.path}: files with text are not indexed in place ({listing.schema.types()}): pack them"
-        )
+        raise UsageError(f"{source.path}: files with text are not indexed in place ({listing.schema}): pack them")
     listing.keys.check_distinct(str(source.path))
     outside = {row: "it is outside the folder" for row, key in enumerate(listing.keys) if not is_inside(key)}
     listing = without_rows(listing, outside)

@@ -120,4 +120,7 @@ def _recognise(path: Path) -> str:
         module = modules[name]
         if isinstance(module, RecognisingModule) and module.recognises(path):
             return name
-    raise UsageError(f"{path} is not recognised: give its kind with --source, one of {', '.join(names())}")
+    problem = "is empty" if path.is_dir() and not any(path.iterdir()) else "is not recognised"
+    raise UsageError(
+        f"{path} {problem}: give a folder of class folders, or the kind with --source: {', '.join(names())}"
+    )

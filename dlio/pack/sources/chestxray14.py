@@ -8,6 +8,9 @@ here they are sorted by name, and the manifest keeps their names.
 from __future__ import annotations
 
 import csv
+import os
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,11 +82,12 @@ class _Tables:
             found = findings.get(name, f"{self.path} names {name!r}, which the table in {self.root} does not have")
             if isinstance(found, str):
                 listed.refused.append((printable(name), found))
-            elif name not in folders:
-                problem = f"{name!r} is in none of the folders images* of {self.root}: unpack all archives"
-                listed.refused.append((printable(name), problem))
+            elif len(places := self._distinct(name, folders.get(name, ()))) == 1:
+                listed.add(number, f"{places[0]}/{name}", found)
             else:
-                listed.add(number, f"{folders[name]}/{name}", found)
+                where = " and ".join(places) or "none of the folders images*"
+                problem = f"{name!r} is in {where} of {self.root}: unpack every archive, each once"
+                listed.refused.append((printable(name), problem))
         listed.refuse_names()
         labels = np.zeros((len(listed.names), len(FINDINGS)), dtype="float32")
         for row, found in enumerate(listed.labels):
@@ -114,16 +118,22 @@ class _Tables:
             raise SourceError(f"{table} has no rows: expected a line for each image")
         return found, twice
 
-    def _folders(self) -> dict[str, str]:
-        """Returns the folder of each image below the root, by the image's name."""
+    def _distinct(self, name: str, folders: Sequence[str]) -> Sequence[str]:
+        """Returns the folders with an image, without those that hold a link to one in another of them."""
+        if len(folders) < 2:
+            return folders
+        return list({os.path.realpath(self.root / folder / name): folder for folder in folders}.values())
+
+    def _folders(self) -> Mapping[str, Sequence[str]]:
+        """Returns the folders of each image below the root, by the image's name."""
         folders = sorted(folder for folder in self.root.glob("images*") if folder.is_dir())
         folders += [folder / "images" for folder in folders if (folder / "images").is_dir()]
-        return {
-            path.name: str(folder.relative_to(self.root))
-            for folder in folders
-            for path in folder.iterdir()
-            if path.suffix.lower() == ".png"
-        }
+        found = defaultdict[str, list[str]](list)
+        for folder in folders:
+            for path in folder.iterdir():
+                if path.suffix.lower() == ".png":
+                    found[path.name].append(str(folder.relative_to(self.root)))
+        return found
 
 
 def _numbers(text: str | None, line: str) -> tuple[int, ...] | str:

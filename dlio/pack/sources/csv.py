@@ -24,6 +24,7 @@ from itertools import chain
 from pathlib import Path
 
 from dlio.errors import SourceError, UsageError
+from dlio.io.sizes import counted
 from dlio.pack.listing.base import Column, Listing
 from dlio.pack.listing.image_files import ImageFiles, image_file_listing, path_below
 from dlio.pack.listing.image_tree import EXTENSIONS
@@ -120,7 +121,7 @@ class _Table:
             if len(row) == len(header):
                 listed.add(line, row[path_number], tuple(row[number] for number in numbers))
             else:
-                listed.refuse_line(line, f"{len(row)} columns, the header has {len(header)}")
+                listed.refuse_line(line, f"{counted(len(row), 'column')}, the header has {len(header)}")
         if not listed.names and not listed.refused:
             raise self._empty()
         listed.refuse_names()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+from dlio.io.sizes import counted
 from dlio.pack.listing.base import Column, Listing
 from dlio.pack.listing.image_files import ImageFiles, image_file_listing
 from dlio.pack.listing.labels import AUTO, check_kind, stack
@@ -38,10 +39,12 @@ def _listing(path: ListPath, root: str | Path, kind: str) -> Listing:
         cells = line.split("\t")
         labels = tuple(cells[1:-1])
         if not labels:
-            problem = f"{len(cells)} columns, expected index, label and path with tabs between"
+            problem = f"{counted(len(cells), 'column')}, expected index, label and path with tabs between"
             listed.refuse_line(number, problem)
         elif listed.labels and len(labels) != len(listed.labels[0]):
-            listed.refuse_line(number, f"{len(labels)} labels, the lines before have {len(listed.labels[0])}")
+            listed.refuse_line(
+                number, f"{counted(len(labels), 'label')}, the lines before have {len(listed.labels[0])}"
+            )
         else:
             listed.add(number, cells[-1], labels)
     listed.refuse_names()

@@ -175,9 +175,9 @@ def status(content_id: str, dest: str | os.PathLike[str] | None = None) -> list[
     return [found for folder in copies(content_id, dest) if (found := state(folder))]
 
 
-def status_from(source: str, dest: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:
+def status_from(source: str | os.PathLike[str], dest: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:
     """Returns `status` of the copies that were staged from a folder or a URL, which need not be readable now."""
-    name = shown(source) if is_url(source) else os.path.abspath(source)  # noqa: PTH100
+    name = shown(os.fspath(source)) if is_url(source) else os.path.abspath(source)  # noqa: PTH100
     staged = name.removesuffix(f"/{NAME}")
     return [found for folder in copies("", dest) if _is_from(folder, staged) and (found := state(folder))]
 

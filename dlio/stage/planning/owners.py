@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlio.errors import UsageError
+from dlio.io.sizes import counted
 
 BLOCK_BYTES = 4 << 20  # copied, and passed from node to node, at a time; a divided file is cut into such pieces
 _SHARE = 4  # a shard of more than such a part of what a node reads is divided, else some would read much more
@@ -93,7 +94,8 @@ def fitted(sizes: Sequence[int], first: Sequence[int], rooms: Sequence[int | Non
 def check_copies(copies: int, num_nodes: int) -> None:
     """Raises UsageError if there are fewer nodes than copies."""
     if not 1 <= copies <= num_nodes:
-        raise UsageError(f"{copies} copies on {num_nodes} nodes: give from 1 to {num_nodes} copies")
+        asked = f"{counted(copies, 'copy', 'copies')} on {counted(num_nodes, 'node')}"
+        raise UsageError(f"{asked}: give at least 1 copy, and at most one for each node")
 
 
 def divided(sizes: Sequence[int] | NDArray[np.int64], num_nodes: int) -> list[int]:

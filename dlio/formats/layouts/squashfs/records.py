@@ -126,7 +126,7 @@ class FolderRecords:
     def __init__(self, image: Image, schema: Schema) -> None:
         """Finds the images; raises CorruptRecordError if the schema is not one of images with a class."""
         if set(schema.types().items()) - {("image", "bytes"), ("label", "int64")} or "image" not in schema:
-            problem = f"it has only images and class folders, without a description by dlio: not {schema.types()}"
+            problem = f"it has only images and class folders, without a description by dlio: not {schema}"
             raise CorruptRecordError(image.file.path, problem)
         self._image, self._schema = image, schema
         self._order = image_files(image)
