@@ -24,7 +24,9 @@ from dlio.io.sizes import counted, format_seconds, format_size
 from dlio.rights.as_owner import switch_to_job_user
 from dlio.rights.patience import DEADLINE_SECONDS
 from dlio.stage import strategies
-from dlio.stage.client.client import NoRoomError, in_one_word, in_words, status, status_from
+from dlio.stage.client.client import NoRoomError, in_one_word, in_words, state, status, status_from
+from dlio.stage.client.client import copies as copies_of
+from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.locations import folders_to_clean, folders_with_copies
 from dlio.stage.copies.node_cache import copies
 from dlio.stage.job import Asked, Listeners, Options
@@ -114,13 +116,14 @@ def stage(args: argparse.Namespace) -> int:
         raise UsageError("--cache-size needs --background: without it, dlio copies the whole part of a node")
     if args.status or args.background:
         return _status(args) if args.status else _begin(args)
-    topology, needs = Topology.from_env(), strategies.needs_of(args.strategy)
+    topology, options = Topology.from_env(), _options(args)
     if args.wait:
-        args.dataset = _under_way(args, topology)
+        args.dataset, options = _under_way(args, topology, options)
+    needs = strategies.needs_of(args.strategy)
     watch = not args.quiet and not args.dry_run
     agrees = needs is None or (needs.exchange and not args.dry_run)
     with mpi.ending_early(topology) if agrees else nullcontext():
-        return _stage(args, topology, watch=watch)
+        return _stage(args, topology, options, watch=watch)
 
 
 def _begin(args: argparse.Namespace) -> int:
@@ -154,15 +157,24 @@ def _found(args: argparse.Namespace) -> list[dict[str, Any]]:
         raise
 
 
-def _under_way(args: argparse.Namespace, topology: Topology) -> StagingSource:
-    """Returns the source; raises StorageError if this node has no copy that is complete or being filled."""
+def _under_way(args: argparse.Namespace, topology: Topology, options: Options) -> tuple[StagingSource, Options]:
+    """Returns the source and the options of the copy that an agent fills, or has filled, and takes its strategy.
+
+    Raises:
+        StorageError: this node has no copy that is complete or being filled.
+    """
+    from dlio.stage.client.start import Task
+
     with by_nodes(topology) as list_once:
         source = anything(args.dataset, list_once)
-    if not status(source.manifest.content_id, args.dest):
+    found = [copy for copy in copies_of(source.manifest.content_id, args.dest) if state(copy)]
+    if not found:
         raise StorageError(
             f"{shown(str(args.dataset))} is not being staged on this node: run dlio stage --background first"
         )
-    return source
+    if args.strategy == strategies.AUTO and (task := Task.of(LiveFolder(found[0]))):
+        args.dest, args.strategy, options = task.dest, task.strategy, task.options
+    return source, options
 
 
 def _status(args: argparse.Namespace) -> int:
@@ -181,10 +193,10 @@ def _status(args: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _stage(args: argparse.Namespace, topology: Topology, *, watch: bool) -> int:
+def _stage(args: argparse.Namespace, topology: Topology, options: Options, *, watch: bool) -> int:
     """Does the work of `stage` once all processes have started."""
     said = Listeners(partial(_say_dest, args))
-    asked: Asked = {"strategy": args.strategy, "topology": topology, "options": _options(args), "listeners": said}
+    asked: Asked = {"strategy": args.strategy, "topology": topology, "options": options, "listeners": said}
     if args.dry_run:
         report = preview(args.dataset, args.dest, **asked).to_json()
         if args.json:

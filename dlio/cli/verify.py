@@ -234,7 +234,7 @@ def _print_copy(args: argparse.Namespace, copy: Scrubbed) -> None:
             complain(f"not repaired: {copy.path}/{name}: {reason}")
     if copy.problem:
         complain(f"{'not repaired' if copy.damaged else 'not checked'}: {copy.path}: {copy.problem}")
-    if copy.files:
+    if copy.damaged or not copy.problem:
         state = f"{len(copy.damaged)} damaged, {len(copy.repaired)} repaired" if copy.damaged else "whole"
         more = f", {len(copy.added)} added" if copy.added else ""
         say(args, f"{copy.path}: {counted(copy.files, 'file')}, {format_size(copy.bytes)}, {state}{more}")

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from dlio.errors import StorageError
 from dlio.io import files
+from dlio.io.sizes import counted
 
 # Seen by other machines. FUSE file systems count as shared unless known to be local: most of them are.
 _SHARED = {
@@ -61,6 +62,25 @@ class FileSystem:
 
     def __str__(self) -> str:
         return f"{self.type} at {self.mount}"
+
+    def check_room(self, path: Path, needed_bytes: int, needed_files: int) -> None:
+        """Checks that a path on it can get so many bytes in so many files.
+
+        Raises:
+            StorageError: it has no room for them; the message says what is needed and what is free.
+        """
+        if self.free_bytes < needed_bytes:
+            raise StorageError(
+                errno.ENOSPC,
+                f"{path} ({self}) has {self.free_bytes:,} bytes free and {needed_bytes:,} are needed: "
+                "free some space or choose another folder",
+            )
+        if self.free_files is not None and self.free_files < needed_files:
+            raise StorageError(
+                errno.ENOSPC,
+                f"{path} ({self}) has room for {counted(self.free_files, 'more file')} and {needed_files:,} are needed"
+                ": remove some files, choose another folder, or pack into larger shards",
+            )
 
 
 def filesystem_of(path: str | Path) -> FileSystem:
@@ -195,25 +215,3 @@ def syncfs(descriptor: int) -> None:
     """As syncfs(2); raises OSError."""
     if ctypes.CDLL(None, use_errno=True).syncfs(descriptor):
         raise OSError(number := ctypes.get_errno(), os.strerror(number))
-
-
-def check_room(path: Path, needed_bytes: int, needed_files: int) -> FileSystem:
-    """Returns the file system of `path`, after checking that it has room for `needed_bytes` in `needed_files` files.
-
-    Raises:
-        StorageError: it has not; the message says what is needed and what is free.
-    """
-    system = filesystem_of(path)
-    if system.free_bytes < needed_bytes:
-        raise StorageError(
-            errno.ENOSPC,
-            f"{path} ({system}) has {system.free_bytes:,} bytes free and {needed_bytes:,} are needed: "
-            "free some space or choose another folder",
-        )
-    if system.free_files is not None and system.free_files < needed_files:
-        raise StorageError(
-            errno.ENOSPC,
-            f"{path} ({system}) has room for {system.free_files:,} more files and {needed_files:,} are needed: "
-            "remove some files, choose another folder, or pack into larger shards",
-        )
-    return system

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -211,17 +212,15 @@ class OpenFolder:
         """Renews an entry's times."""
         world.touch(name, dir_fd=self.descriptor)
 
-    def num_bytes(self, depth: int = _MAX_DEPTH) -> int:
-        """Returns the sizes of all files in the folder and below it."""
-        total = 0
+    def sizes(self, depth: int = _MAX_DEPTH) -> Iterator[int]:
+        """Yields the sizes of all files in the folder and below it."""
         with os.scandir(self.descriptor) as entries:
             for entry in entries:
                 if not entry.is_dir(follow_symlinks=False):
-                    total += entry.stat(follow_symlinks=False).st_size
+                    yield entry.stat(follow_symlinks=False).st_size
                 elif depth:
                     with self.below(entry.name) as inner:
-                        total += inner.num_bytes(depth - 1)
-        return total
+                        yield from inner.sizes(depth - 1)
 
     def remove(self, name: str, owner: int, depth: int = _MAX_DEPTH) -> bool:
         """Removes an entry and everything below it that belongs to `owner`; returns whether nothing is left.

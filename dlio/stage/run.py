@@ -25,6 +25,7 @@ from dlio.io.filesystems import existing, filesystem_of
 from dlio.io.sizes import format_size
 from dlio.stage.choose.choice import Choice, chosen, is_elsewhere, machine_of
 from dlio.stage.copies.locations import folder_for_us, remember
+from dlio.stage.copies.node_cache import room
 from dlio.stage.engine.complete import complete
 from dlio.stage.job import Asked, Job, Outcome
 from dlio.stage.meeting import mpi
@@ -198,18 +199,15 @@ def preview(
     choice = chosen(anything(dataset), dest, **asked)
     job, machine = choice.job, machine_of(choice.job)
     decision = choice.cost or _asked_for(choice.name, job, machine)
-    if decision.bytes_per_node > machine.free_bytes:
-        room = f"{job.dest} has room for {machine.free_bytes:,} bytes, {decision.bytes_per_node:,} are needed"
-        raise StorageError(errno.ENOSPC, f"{room} with {decision.strategy}: free some space or choose another folder")
     strategy = load(decision.strategy)
     folder = folder_for_us(job.dest, strategy.copy_name(job), files_of(job.manifest.shards))
-    is_here = not is_elsewhere(job.dest)
-    if is_here and not folder.has_manifest():
-        with storage_errors("create", around := folder.path.parent):
-            if not os.access(existing(around), os.W_OK | os.X_OK, effective_ids=True):
-                is_read_only = os.statvfs(existing(around)).f_flag & os.ST_RDONLY
-                raise OSError(refused := errno.EROFS if is_read_only else errno.EACCES, os.strerror(refused))
-    if job.topology.rank == 0 and not folder.has_manifest():
+    is_here, is_new = not is_elsewhere(job.dest), not folder.has_manifest()
+    if is_here and is_new:
+        _check_writable(folder.path.parent)
+        plan, whole = strategy.plan(job), job.manifest.num_bytes
+        needed = whole if strategy.NEEDS.shared else decision.bytes_per_node
+        room(folder).check_room(folder.path, needed, plan.count(plan.wanted))
+    if job.topology.rank == 0 and is_new:
         check_readable(job.manifest)
     is_dataset = job.manifest.format != TREE
     pays_after = pays_after_epochs(decision.seconds, job.manifest.num_bytes, machine) if is_dataset else math.inf
@@ -224,6 +222,14 @@ def preview(
         machine.rates,
         "" if is_here else f"{job.dest} does not exist here: its room and rights are not checked",
     )
+
+
+def _check_writable(folder: Path) -> None:
+    """Raises StorageError, as making the folder would, if this user can make nothing there."""
+    with storage_errors("create", folder):
+        if not os.access(around := existing(folder), os.W_OK | os.X_OK, effective_ids=True):
+            is_read_only = os.statvfs(around).f_flag & os.ST_RDONLY
+            raise OSError(refused := errno.EROFS if is_read_only else errno.EACCES, os.strerror(refused))
 
 
 def _asked_for(strategy: str, job: Job, machine: Machine) -> Cost:

@@ -206,5 +206,9 @@ class TestStageStatus:
         code, out, _ = run("stage", packed, dest, "--status")
         assert code == 0
         assert f"{dest}/" in out and out.endswith(": complete\n")
+        (tmp_path / "broken").symlink_to("nowhere")
+        for words in (["stage", tmp_path / "away", tmp_path / "broken", "--status"], ["clean", tmp_path / "broken"]):
+            code, out, err = run(*words)
+            assert (code, out) == (4, "") and "broken is no folder: name the one that was given to dlio stage" in err
         code, out, err = run("stage", tmp_path / "other", dest, "--status")
         assert code != 0 and out == "" and "does not exist" in err

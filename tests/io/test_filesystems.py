@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dlio.errors import StorageError
-from dlio.io.filesystems import FileSystem, check_room, existing, filesystem_of, local_folders, memory_left, mount_of
+from dlio.io.filesystems import FileSystem, existing, filesystem_of, local_folders, memory_left, mount_of
 
 MOUNTS = r"""22 27 0:21 / /proc rw,relatime - proc proc rw
 27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
@@ -114,9 +114,10 @@ def test_local_folders_in_order_without_shared_or_missing_ones(tmp_path: Path) -
 
 
 def test_room_is_checked_with_figures(tmp_path: Path) -> None:
-    assert check_room(tmp_path, 1, 1).type == filesystem_of(tmp_path).type
+    system = filesystem_of(tmp_path)
+    system.check_room(tmp_path, 1, 1)
     with pytest.raises(StorageError, match=r"bytes free and 1,000,000,000,000,000,000 are needed") as caught:
-        check_room(tmp_path, 10**18, 1)
+        system.check_room(tmp_path, 10**18, 1)
     assert caught.value.exit_code == 4
     with pytest.raises(StorageError, match="more files"):
-        check_room(tmp_path, 1, 10**12)
+        system.check_room(tmp_path, 1, 10**12)

@@ -128,7 +128,7 @@ class TestImageFolder:
     def test_a_class_without_images_is_named(self, tmp_path):
         make_image_folder(tmp_path, {"a": 1, "empty": 0})
         with pytest.raises(
-            SourceError, match="empty has no images [^;]*; or leave such entries out with --on-error skip$"
+            SourceError, match=r"empty has no images [^;]*; or leave such entries out with --on-error skip$"
         ):
             image_folder(tmp_path).listing().check_whole()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,20 +13,26 @@ import pytest
 import dlio
 from dlio.cli import main
 from dlio.dataset.manifest import NAME, Manifest
-from dlio.errors import StorageError
+from dlio.errors import StorageError, UsageError
+from dlio.io.filesystems import FileSystem
+from dlio.stage.choose import choice
 from dlio.stage.run import preview, run
 from dlio.stage.transfer import source
-from tests.helpers.staging import node
+from tests.helpers.staging import node, write_dataset
 from tests.helpers.users import open_to_all, unprivileged
 
 
-@pytest.mark.parametrize("strategy", ["auto", "replicate"])
-def test_a_dry_run_checks_the_room(dataset: Manifest, small_disk, capsys, strategy: str) -> None:
-    disk: Path = small_disk("size=16k")
+@pytest.mark.parametrize(
+    ("strategy", "limit"), [("auto", "size=16k"), ("replicate", "nr_inodes=20"), ("stripe", "size=16k")]
+)
+def test_a_dry_run_checks_the_room(tmp_path: Path, small_disk, capsys, strategy: str, limit: str) -> None:
+    dataset, said = write_dataset(tmp_path / "source", [1000] * 30), set()
+    disk: Path = small_disk(limit)
     for words in ([], ["--dry-run"]):
         assert main(["stage", str(dataset.root), str(disk), "--strategy", strategy, *words]) == 4
-        assert "are needed" in capsys.readouterr().err
-        assert not list(disk.iterdir())
+        said.add(re.sub("[0-9,]+ (bytes free|more files?)", "", capsys.readouterr().err))
+        assert "are needed" in next(iter(said)) and len(said) == 1
+        assert strategy == "stripe" or not list(disk.iterdir())
 
 
 HARMS: dict[str, Callable[[Path], None]] = {
@@ -69,17 +76,18 @@ def test_a_dry_run_checks_some_files_once_a_job(
     preview(dataset.root, tmp_path / "local", topology=node(1, 2))
 
 
-@pytest.mark.parametrize("strategy", ["auto", "replicate"])
+@pytest.mark.parametrize(("strategy", "root"), [("auto", "nfs4"), ("replicate", "nfs4"), ("auto", "tmpfs")])
 def test_a_dry_run_where_the_nodes_disk_is_not_says_so(
-    dataset: Manifest, tmp_path: Path, small_disk: Callable[[str], Path], strategy: str
+    dataset: Manifest, tmp_path: Path, small_disk: Callable[[str], Path], strategy: str, root: str, monkeypatch
 ) -> None:
-    """On a login node, whose own disk has no room either."""
+    """On a login node, whose own disk has no room either, or is one that other machines see."""
     open_to_all(tmp_path)
+    monkeypatch.setattr(choice, "filesystem_of", lambda path: FileSystem(root, "/", 1, None))
     disk = small_disk("size=16k,mode=755")
     with unprivileged():
         seen = preview(dataset.root, disk / "job", strategy=strategy, topology=node(0, 4))
-        with pytest.raises(StorageError):
-            preview(dataset.root, disk, strategy=strategy)
+        with pytest.raises(UsageError if root == "nfs4" else StorageError):
+            preview(dataset.root, disk, strategy="replicate")
     assert seen.note == f"{disk}/job does not exist here: its room and rights are not checked"
     assert not seen.file_system and not {"room", "fit"} & {*seen.decision.why.split()}
 

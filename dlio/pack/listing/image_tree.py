@@ -44,8 +44,8 @@ class _Tree:
 def without_images(folder: Path | str) -> str:
     """Returns the problem of a class folder without images."""
     return (
-        f"{folder} has no images ({' '.join(EXTENSIONS)}) to pack: move it away, or, to pack an archive or other source "
-        "in it, give its own path"
+        f"{folder} has no images ({' '.join(EXTENSIONS)}) to pack: move it away, or give the path of an archive or "
+        "other source in it"
     )
 
 

@@ -75,13 +75,13 @@ def _fitting(volume: Volume, machine: Machine) -> Cost:
     if num_bytes <= room:
         whole = _costs(volume, machine, 1, lambda needs: not (needs.parts or needs.shared))
         best = min(whole, key=_seconds)
-        fitting = f"{format_size(num_bytes)} fit into the {format_size(room)} of each node"
+        fitting = f"{format_size(num_bytes)} fit into the {format_size(room)} of a node"
         return replace(best, why=f"{fitting}, and {best.why}" if room < UNKNOWN_ROOM else best.why)
     if parts := _in_parts(volume, machine, int((room - volume.largest_shard) * n // num_bytes)):
-        large = f"{format_size(num_bytes)} do not fit into the {format_size(room)} of each node"
+        large = f"{format_size(num_bytes)} do not fit into the {format_size(room)} of a node"
         return replace(parts, why=f"{large}, but parts of them do")
     if volume.is_tree:
-        raise StorageError(f"{num_bytes:,} bytes do not fit into the {room:,} of each node: choose another folder")
+        raise StorageError(f"{num_bytes:,} bytes do not fit into the {room:,} of a node: choose another folder")
     if volume.largest_shard > room:
         one = f"one shard of {volume.largest_shard:,} bytes does not fit: a node has room for {room:,}"
         raise StorageError(f"{one}. Convert the data set to smaller shards (--shard-size), or choose another folder")

@@ -116,10 +116,9 @@ def _check(job: Job, strategy: str, needs: Needs | None) -> None:
         if os.path.lexists(path) and not os.path.isdir(path):  # noqa: PTH112  nor does it raise for a closed folder
             what = "a broken link, or one to a file" if os.path.islink(path) else "a file"  # noqa: PTH114
             raise UsageError(f"{path} is {what}: name a folder to stage to")
-    system = filesystem_of(job.dest)
-    if system.shared and not job.options.allow_shared and not (needs and needs.shared):
+    if is_shared(job.dest) and not job.options.allow_shared and not (needs and needs.shared):
         raise UsageError(
-            f"{job.dest} lies on {system}, which other machines see too: "
+            f"{job.dest} lies on {filesystem_of(job.dest)}, which other machines see too: "
             f"give a node-local folder, choose the strategy {names_for(shared=True)}, or allow a shared one"
         )
 
@@ -144,7 +143,7 @@ def decide(job: Job) -> Cost:
     if whole and not mpi.can_agree(job.topology):
         return already_there(job.topology.num_nodes or 1)
     volume, machine = Volume.of(job.manifest), machine_of(job)
-    if filesystem_of(job.dest).shared:
+    if is_shared(job.dest):
         return replace(choose_shared(volume, machine), why=f"all nodes see {job.dest}, and copy to it together")
     everyone = mpi.processes(job.topology)
     machine = replace(machine, can_exchange=everyone is not None)
@@ -155,7 +154,7 @@ def decide(job: Job) -> Cost:
     decision = choose(volume, machine, job.options.epochs)
     if not machine.can_exchange and load(decision.strategy).NEEDS.parts:
         raise StorageError(
-            f"{decision.why}, but the nodes cannot agree on that here: if all have as much room as this one, "
+            f"{decision.why}; the nodes cannot agree on parts here: if all have as much room as this one, "
             f"take the strategy {decision.strategy} with {counted(decision.copies, 'copy', 'copies')}"
         )
     return decision
@@ -169,6 +168,16 @@ def machine_of(job: Job) -> Machine:
     return replace(found, free_bytes=seen.free_bytes, can_exchange=seen.can_exchange)
 
 
+def is_shared(dest: Path) -> bool:
+    """Returns whether other machines see a folder; a node's disk that is not mounted here is no part of a shared root.
+
+    Raises:
+        StorageError: the path's status cannot be read.
+    """
+    system = filesystem_of(dest)
+    return system.shared and not (system.mount == "/" and is_elsewhere(dest))
+
+
 def is_elsewhere(dest: Path) -> bool:
     """Returns whether a folder is not on this machine, and cannot be made: a node's disk, seen from a login node.
 
@@ -180,8 +189,8 @@ def is_elsewhere(dest: Path) -> bool:
 
 
 def _free_bytes(job: Job) -> int:
-    free = room(_folder(job))
-    return min(free, int(memory_left() * _MEMORY_SHARE)) if filesystem_of(job.dest).in_memory else free
+    system = room(_folder(job))
+    return min(system.free_bytes, int(memory_left() * _MEMORY_SHARE)) if system.in_memory else system.free_bytes
 
 
 def _folder(job: Job) -> StagedFolder:

@@ -18,10 +18,10 @@ from typing import Any
 from dlio.dataset.manifest import NAME
 from dlio.errors import StorageError, UsageError
 from dlio.io import world
-from dlio.io.sizes import format_size
+from dlio.io.sizes import counted, format_size
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
-from dlio.stage.copies.locations import known_folders, safe_copies
+from dlio.stage.copies.locations import checked_dest, known_folders, safe_copies
 from dlio.stage.meeting.peer import shown as shown_record
 from dlio.stage.protocol import unix, wire
 from dlio.stage.protocol.connection import CLIENT_BYTES, AgentError, Answer, Connection, ConnectionPool
@@ -30,6 +30,7 @@ from dlio.urls import is_url, shown
 
 _KEPT = 32  # connections that wait for the next request
 _TRIES = 3  # agents may be killed one after the other
+_OLD_SECONDS = 3  # after which it is said how old the figures of another node are
 
 
 class NoRoomError(StorageError):
@@ -170,9 +171,10 @@ def status(content_id: str, dest: str | os.PathLike[str] | None = None) -> list[
     Returns:
         For each copy its `path`, whether it `is_complete`, and if an agent runs, what `Client.stat` gives: the bytes
         read from the source, received from and sent to other nodes, and for each node in `nodes` its bytes, rate, time
-        left, and what it waits for.
+        left, what it waits for, and how long ago it told that.
     """
-    return [found for folder in copies(content_id, dest) if (found := state(folder))]
+    named = None if dest is None else checked_dest(dest)
+    return [found for folder in copies(content_id, named) if (found := state(folder))]
 
 
 def status_from(source: str | os.PathLike[str], dest: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:
@@ -230,5 +232,6 @@ def in_words(node: Mapping[str, Any]) -> str:
     """Returns how far one node is, as `status` gives it in `nodes`."""
     done, total = format_size(node["staged_bytes"]), format_size(node["total_bytes"])
     left = "" if node["is_complete"] or node["seconds_left"] is None else f", {node['seconds_left']:.0f} s left"
+    left = f", as it was {counted(age, 'second')} ago" if (age := node["told_seconds"]) >= _OLD_SECONDS else left
     waiting = f", waits: {node['waiting_for']}" if node["waiting_for"] else ""
     return f"{done} of {total}, {format_size(node['bytes_per_second'])}/s{left}{waiting}"

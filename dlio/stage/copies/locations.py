@@ -104,8 +104,19 @@ def _remembered(user: int) -> Iterator[Path]:
 
 
 def folders_with_copies(dest: str | os.PathLike[str] | None = None) -> list[Path]:
-    """Returns DEST, by default all `known_folders`, each followed by the folders that users have in its place."""
-    return _with_own([Path(dest).absolute()] if dest is not None else known_folders())
+    """Returns DEST, by default all `known_folders`, each followed by the folders that users have in its place.
+
+    Raises:
+        StorageError: DEST is a file, or a link to one or to nothing.
+    """
+    return _with_own([checked_dest(dest)] if dest is not None else known_folders())
+
+
+def checked_dest(dest: str | os.PathLike[str]) -> Path:
+    """Returns DEST as an absolute path; raises StorageError if it is a file, or a link to one or to nothing."""
+    if os.path.lexists(dest) and not os.path.isdir(dest):  # noqa: PTH112  nor does it raise for a closed folder
+        raise StorageError(f"{dest} is no folder: name the one that was given to dlio stage")
+    return Path(dest).absolute()
 
 
 def folders_to_clean(dest: str | os.PathLike[str] | None = None) -> list[Path]:

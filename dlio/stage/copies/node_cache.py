@@ -13,12 +13,13 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from dlio.dataset.manifest import File
 from dlio.errors import StorageError
 from dlio.io import files, world
-from dlio.io.filesystems import FileSystem, check_room, filesystem_of
+from dlio.io.filesystems import FileSystem, filesystem_of
 from dlio.io.open_folder import OpenFolder
 from dlio.locking.claim import forget, is_in_progress
 from dlio.stage.copies import lease
@@ -73,24 +74,25 @@ def is_being_filled(folder: StagedFolder) -> bool:
         return error.errno not in ABSENT
 
 
-def room(folder: StagedFolder) -> int:
-    """Returns the bytes that a copy may grow to: free space, its own size, and copies that may be evicted."""
-    others = (
-        other for other in copies(folder.dest) if other != folder and _is_removable(other) and not is_in_use(other)
-    )
-    return filesystem_of(folder.dest).free_bytes + sum(_num_bytes(each) for each in (folder, *others))
+def room(folder: StagedFolder) -> FileSystem:
+    """Returns the file system of a copy as it would be without that copy, and without those that may be evicted."""
+    system = filesystem_of(folder.dest)
+    others = (other for other in _others(folder) if _is_removable(other) and not is_in_use(other))
+    sizes = [size for each in (folder, *others) for size in _sizes(each)]
+    files_left = None if system.free_files is None else system.free_files + len(sizes)
+    return replace(system, free_bytes=system.free_bytes + sum(sizes), free_files=files_left)
 
 
-def _num_bytes(folder: StagedFolder) -> int:
+def _sizes(folder: StagedFolder) -> list[int]:
     try:
         with open_cache(folder.dest) as cache, cache.below(folder.copy) as copy:
-            return copy.num_bytes()
+            return list(copy.sizes())
     except OSError:  # it does not exist, or is being removed
-        return 0
+        return []
 
 
-def make_room(folder: StagedFolder, needed_bytes: int, needed_files: int) -> FileSystem:
-    """Returns the file system of a copy once it has room, after removing unused copies, the least recently used first.
+def make_room(folder: StagedFolder, needed_bytes: int, needed_files: int) -> None:
+    """Returns once a copy has room, after removing unused copies, the least recently used first.
 
     Raises:
         StorageError: it lacks room even then; the message says what is needed, what is free, and what is in use.
@@ -98,7 +100,7 @@ def make_room(folder: StagedFolder, needed_bytes: int, needed_files: int) -> Fil
     others = _others(folder)  # each is tried once: its user could make it again forever
     while True:
         try:
-            return check_room(folder.path, needed_bytes, needed_files)
+            return filesystem_of(folder.path).check_room(folder.path, needed_bytes, needed_files)
         except StorageError as error:
             if not any(map(remove_unused, others)):
                 used = "".join(f"; {other.path} is in use" for other in _others(folder))
@@ -156,7 +158,7 @@ def give_way(folder: StagedFolder) -> bool:
 
 
 def _others(folder: StagedFolder) -> Iterator[StagedFolder]:
-    yield from (other for other in copies(folder.dest) if other != folder)
+    yield from (other for other in copies(folder.dest) if other.copy != folder.copy)
 
 
 def _is_removable(folder: StagedFolder) -> bool:

@@ -66,7 +66,7 @@ class Background:
         most = wanted if self._task.cache_bytes is None else self._task.cache_bytes
         here = live.present_bytes(files_of(plan.manifest.shards))
         try:
-            make_room(folder, min(wanted, most) - here, len(plan.wanted))
+            make_room(folder, min(wanted, most) - here, plan.count(plan.wanted))
         except StorageError as error:
             if plan.manifest.format == TREE:  # nothing but the whole copy is of use
                 raise

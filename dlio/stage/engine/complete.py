@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -251,7 +251,8 @@ def residue_removed(folder: StagedFolder, mine: Claim) -> Iterator[None]:
     except Exception as error:
         full = isinstance(error, StorageError) and error.errno in FULL
         if full and not folder.share and not folder.has_manifest():
-            folder.remove()
+            with suppress(StorageError):  # the first error counts: the disk may have been too full for a marker
+                folder.remove()
         elif is_in_force(folder.claims, mine):
             LiveFolder(folder).remove_unfinished()
         raise

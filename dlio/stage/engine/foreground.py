@@ -54,7 +54,7 @@ class Foreground:
         """Returns the plan once there is room for all of it; raises StorageError."""
         missing = folder.missing(plan.wanted)
         lacked = sum(file.num_bytes for file in missing) - sum(LiveFolder(folder).begun(missing).values())
-        make_room(folder, lacked, len(missing))
+        make_room(folder, lacked, plan.count(missing))
         if self._job.listeners.expect:
             self._job.listeners.expect(lacked)
         return plan

@@ -114,7 +114,7 @@ class Server:
     def stat(self) -> dict[str, Any]:
         """Returns how far this node and the others are; see dlio/stage/client/client.py."""
         meeting = self._meeting
-        others = [peer for peer in meeting.known() if meeting.peer(peer.node)] if meeting else []
+        others = meeting.told()[:_SHOWN_NODES] if meeting else []
         return {
             "node": self._plan.node,
             "num_nodes": self._plan.num_nodes,
@@ -122,7 +122,7 @@ class Server:
             "peer_bytes": self._fetching.peer_bytes,
             "sent_bytes": self.sent_bytes,
             "keeps_all": self._plan.is_whole,
-            "nodes": [peer.to_json() for peer in (self._peer(), *others[:_SHOWN_NODES])],
+            "nodes": [{**peer.to_json(), "told_seconds": age} for peer, age in ((self._peer(), 0), *others)],
         }
 
     def _stat(self) -> bytes:

@@ -9,6 +9,7 @@ asked. With each question and answer goes which nodes are complete, so that not 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -264,6 +265,12 @@ class Meeting:
                 if world.monotonic() - began > _FRESH_SECONDS:
                     break
         return [self._updated(other.word) for _, other in sorted([*self._others.items()]) if other.word]
+
+    def told(self) -> list[tuple[Peer, int]]:
+        """Returns what those nodes that answer told last, each with its age in seconds; 0 of one that has all."""
+        known, now = [peer for peer in self.known() if self.peer(peer.node)], world.monotonic()
+        ages = [0.0 if peer.is_complete else now - self._other(peer.node).told for peer in known]
+        return [(peer, int(age)) for peer, age in zip(known, ages, strict=True) if age < math.inf]
 
     def _updated(self, word: Peer) -> Peer:
         """Returns a node's word, with all that it keeps if others know that it has it."""

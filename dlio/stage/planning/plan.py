@@ -59,6 +59,10 @@ class Plan:
         """The files of each group, by its name in `listed`."""
         return groups_of(self.manifest)
 
+    def count(self, listed: Iterable[File]) -> int:
+        """Returns how many files some of `listed` are."""
+        return sum(len(self.groups.get(file.name, (file,))) for file in listed)
+
     @cached_property
     def _firsts(self) -> list[int]:
         return list(accumulate(map(len, self._fetched), initial=0))

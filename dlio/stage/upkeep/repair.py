@@ -19,7 +19,7 @@ from dlio.dataset.shard import Shard, files_of
 from dlio.dataset.tree import differing
 from dlio.errors import DlioError, ManifestError, StorageError, UsageError
 from dlio.io import world
-from dlio.io.filesystems import check_room
+from dlio.io.filesystems import filesystem_of
 from dlio.locking.claim import claimed
 from dlio.rights.access import Access
 from dlio.stage.copies.base_folder import CACHE, copy_named
@@ -221,7 +221,7 @@ def _copy_again(origin: StagingSource, copy: CopyAtRest, folder: StagedFolder, f
     """Copies one file again; returns why it is still damaged, or None."""
     try:
         copy.check_folders(file.name)
-        check_room(copy.path, file.num_bytes, 1)
+        filesystem_of(copy.path).check_room(copy.path, file.num_bytes, 1)
         _fetch_again(origin, folder, file, _access(folder, origin, file))
     except StorageError as error:
         return error.text

@@ -111,8 +111,8 @@ def scrub(
 
 def _owned(dest: str | os.PathLike[str] | None) -> Iterator[tuple[int, str, str]]:
     """Yields the owner of each copy that this user may check, the folder in which it lies, and its name."""
-    if dest is not None and not Path(dest).is_dir():  # a check of a misspelt one would never find anything wrong
-        raise StorageError(f"{dest} is no folder: name the one that was given to dlio stage")
+    if dest is not None and not os.path.lexists(dest):  # a check of a misspelt one would never find anything wrong
+        raise StorageError(f"{dest} does not exist: name the folder that was given to dlio stage")
     for parent in folders_with_copies(dest):
         for folder in copies(parent):
             with suppress(OSError):

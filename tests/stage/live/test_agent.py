@@ -189,17 +189,23 @@ def test_a_node_is_complete_for_the_others_once_its_manifest_is_there(
     def refused(*_: object) -> None:
         raise StorageError("the disk is full")
 
-    def told() -> list[tuple[bool, bool]]:
+    def told() -> list[tuple[bool, bool, int]]:
+        """Returns what another node knows, and for how many seconds, after it was not asked again for 7 s."""
         other = met(source.content_id, 1, 2)
         found = other.known()
+        other._others[0].told -= 7
+        monkeypatch.setattr(other, "known", lambda: found)
+        ages = [age for _, age in other.told()]
+        other._others[0].told = float("-inf")  # as if its words were those in the folder where they meet
+        assert len(other.told()) == found[0].is_complete
         other.leave()
-        return [(peer.lacks == 0, peer.is_complete) for peer in found]
+        return [(peer.lacks == 0, peer.is_complete, age) for peer, age in zip(found, ages, strict=True)]
 
     with open_to_nodes(source.root, tmp_path / "dest", monkeypatch) as node:
         with monkeypatch.context() as patch:
             patch.setattr(StagedFolder, "finish", refused)
             with pytest.raises(StorageError, match="the disk is full"):
                 node.publish()
-        assert told() == [(True, False)]
+        assert told() == [(True, False, 7)]
         node.publish()
-        assert told() == [(True, True)]
+        assert told() == [(True, True, 0)]

@@ -13,16 +13,21 @@ from pathlib import Path
 import pytest
 
 import dlio
+from dlio.cli import main
+from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError
+from dlio.io.filesystems import FileSystem
 from dlio.loaders import staging_line
 from dlio.locking.owner import Owner
+from dlio.stage.choose import choice
 from dlio.stage.client import filling
-from dlio.stage.client.client import Client, status_from
+from dlio.stage.client.client import Client, in_words, status_from
 from dlio.stage.client.start import ensure_agent
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import AgentRecord, LiveFolder
 from dlio.stage.meeting.peer import MOST_TEXT, Peer, shortened
+from dlio.stage.meeting.peer import shown as shown_record
 from dlio.stage.protocol import wire
 from dlio.stage.protocol.unix import UnixListener
 from tests.helpers.live import client_of, eventually, is_complete, open_to_nodes, task, working
@@ -115,11 +120,12 @@ def test_what_a_hundred_nodes_complain_of_is_cut_between_nodes(
     owner, text = Owner.current(), "\x01" * MOST_TEXT
     lost = [Peer(rank, ("127.0.0.1", 9), owner, False, 0, 1, waiting_for=text) for rank in range(1, 100)]
     with open_to_nodes(source.root, tmp_path / "dest", monkeypatch) as node, closing(client_of(node)) as client:
-        monkeypatch.setattr(node.meeting, "known", lambda: lost)
-        monkeypatch.setattr(node.meeting, "peer", lambda rank: lost[rank - 1])
+        monkeypatch.setattr(node.meeting, "told", lambda: [(peer, 7) for peer in lost])
         shown = client.stat()["nodes"]
     assert [each["node"] for each in shown] == list(range(len(shown))) and 30 < len(shown) < 100
     assert shown[-1]["waiting_for"] == text
+    words = list(map(in_words, map(shown_record, shown)))
+    assert "ago" not in words[0] and words[1].endswith(f", as it was 7 seconds ago, waits: {text}")
 
 
 def test_a_long_problem_keeps_its_beginning_and_its_reason() -> None:
@@ -129,3 +135,13 @@ def test_a_long_problem_keeps_its_beginning_and_its_reason() -> None:
         len(cut) == MOST_TEXT and cut.startswith("cannot create /folder/") and cut.endswith("No space left on device")
     )
     assert shortened("No space left on device") == "No space left on device"
+
+
+def test_who_waits_hears_what_the_agent_keeps_and_not_what_would_be_chosen(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with working(task(source.root, tmp_path, cache_bytes=3_000_000)):
+        monkeypatch.setattr(Topology, "from_env", lambda: Topology(0, 2, 0, 1, 0, 2))
+        monkeypatch.setattr(choice, "room", lambda _: FileSystem("xfs", "/", 1, None))
+        assert main(["stage", str(source.root), str(tmp_path), "--wait"]) == 4
+    assert "is a cache of" in capsys.readouterr().err
