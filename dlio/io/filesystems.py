@@ -64,7 +64,7 @@ class FileSystem:
         return f"{self.type} at {self.mount}"
 
     def check_room(self, path: Path, needed_bytes: int, needed_files: int) -> None:
-        """Checks that a path on it can get so many bytes in so many files.
+        """Checks that a path on it has room for a number of bytes in a number of files.
 
         Raises:
             StorageError: it has no room for them; the message says what is needed and what is free.
