@@ -17,6 +17,7 @@ from itertools import chain, islice
 from typing import Any
 
 from dlio.cluster import liveness
+from dlio.errors import MissingError
 from dlio.io import world
 from dlio.locking.owner import Owner
 from dlio.stage.meeting.folder import MeetingFolder
@@ -136,16 +137,29 @@ class Meeting:
         other = self._other(node)
         if other.is_to_be_looked_up:
             left = 0.0 if other.looked else self._began + JOIN_SECONDS - world.monotonic()
-            hangs = world.monotonic() < self._hangs_until
-            if self._looking.acquire(timeout=0 if hangs else max(_SOON_SECONDS, left)):
-                try:
-                    if other.is_to_be_looked_up:
-                        self._look_up(other, node)
-                finally:
-                    self._looking.release()
-            else:
+            hangs, patience = world.monotonic() < self._hangs_until, max(_SOON_SECONDS, left)
+            is_free = self._looking.acquire(timeout=0 if hangs else patience)
+            if not (is_free and self._looked_up(other, node).wait(patience)):
                 other.look_at = self._hangs_until = world.monotonic() + _FRESH_SECONDS
         return other
+
+    def _looked_up(self, other: Other, node: int) -> world.Event:
+        """Has another thread look a node up, and release the lock; returns an event that is set afterwards."""
+        is_over = world.event()
+
+        def work() -> None:
+            try:
+                if other.is_to_be_looked_up:
+                    self._look_up(other, node)
+            finally:
+                self._looking.release()
+                is_over.set()
+
+        try:
+            world.start(work, "dlio-find")
+        except MissingError:  # no thread can be started
+            work()
+        return is_over
 
     def _look_up(self, other: Other, node: int) -> None:
         found = self._place.find(node)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -334,6 +335,21 @@ def test_a_meeting_folder_that_hangs_is_not_awaited_once_for_each_node(
     assert now[0] - 1000 == meeting_module.JOIN_SECONDS
     now[0] += 1
     assert meeting.peer(1) is None and now[0] - 1001 < meeting_module.JOIN_SECONDS + 0.5
+
+
+def test_who_looks_into_a_meeting_folder_that_hangs_does_not_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meet_in(tmp_path, monkeypatch)
+    for name in ("JOIN_SECONDS", "_SOON_SECONDS"):
+        monkeypatch.setattr(meeting_module, name, 0.02)
+    meeting, other, answers = met(CONTENT, 0, 2), met(CONTENT, 1, 2), threading.Event()
+    other.tell(there := Peer(1, ("127.0.0.1", 9), Owner.current(), False, 0, 0))
+    find = meeting._place.find
+    monkeypatch.setattr(meeting._place, "find", lambda node: [answers.wait(5), find(node)][1])
+    assert meeting.peer(1) is None and 1 in meeting
+    answers.set()
+    eventually(lambda: meeting.peer(1) == there)
 
 
 def test_a_node_that_comes_again_is_found_when_it_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
