@@ -12,8 +12,7 @@ from dlio.dataset.tree import group_digest, slices
 from dlio.io import files, trace, world
 from dlio.stage.engine.failures import LaterError
 from dlio.stage.meeting.meeting import Meeting
-from dlio.stage.meeting.other import STREAMS
-from dlio.stage.meeting.peer import Peer
+from dlio.stage.meeting.peer import STREAMS, Peer
 from dlio.stage.planning.owners import Nodes
 from dlio.stage.planning.plan import Plan
 from dlio.stage.protocol import wire

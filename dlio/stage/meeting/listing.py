@@ -17,13 +17,14 @@ import logging
 import os
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
 from dlio.cluster.topology import Topology
 from dlio.errors import DlioError, StorageError
 from dlio.io import files, limits, world
+from dlio.io.threads import Threads
 from dlio.locking.owner import Owner
 from dlio.stage.meeting import mpi
 from dlio.stage.meeting.folder import LISTED, MeetingFolder, meeting_folder
@@ -78,47 +79,27 @@ def by_nodes(topology: Topology) -> Iterator[ListOnce]:
 
 def _gathered(everyone: mpi.Processes, make: Make) -> bytes:
     """Returns the list that rank 0 makes; raises its DlioError, or StorageError elsewhere and if processes are lost."""
-    mine = _InThread(make) if everyone.rank == 0 else None
-    while not (told := everyone.gather("list", mine.told() if mine else {})[0]):
-        if told is None:
-            raise StorageError("process 0 of the job has ended before it had listed the folder: see its output")
-    if mine:
-        return mine.result()
-    if "problem" in told:
-        raise StorageError(told["problem"])
-    return str(told["list"]).encode()
+    with Threads(1, "dlio-list") if everyone.rank == 0 else nullcontext() as threads:
+        made = threads.submit(make) if threads else None
 
+        def told() -> dict[str, str]:
+            """Returns what rank 0 tells the others; nothing for a second, until the list is made."""
+            try:
+                error = made.exception(_ROUND_SECONDS) if made else None
+            except TimeoutError:
+                return {}
+            if error is None:
+                return {"list": made.result().decode()} if made else {}
+            return {"problem": f"{world.host()}: {error.text if isinstance(error, DlioError) else repr(error)}"}
 
-class _InThread:
-    """A call in its own thread, so that this one can take part in MPI's rounds."""
-
-    def __init__(self, make: Make) -> None:
-        self._make, self._over = make, world.event()
-        self._found, self._error = b"", list[Exception]()
-        world.start(self._run, "dlio-list")
-
-    def _run(self) -> None:
-        try:
-            self._found = self._make()
-        except Exception as error:
-            self._error.append(error)
-        self._over.set()
-
-    def told(self) -> dict[str, str]:
-        """Returns what the other processes are told: nothing until the call is over, or for a second."""
-        if not self._over.wait(_ROUND_SECONDS):
-            return {}
-        if not self._error:
-            return {"list": self._found.decode()}
-        error = self._error[0]
-        problem = error.text if isinstance(error, DlioError) else repr(error)
-        return {"problem": f"{world.host()}: {problem}"}
-
-    def result(self) -> bytes:
-        """Returns what the call returned; raises what it raised."""
-        if self._error:
-            raise self._error[0]
-        return self._found
+        while not (heard := everyone.gather("list", told())[0]):
+            if heard is None:
+                raise StorageError("process 0 of the job has ended before it had listed the folder: see its output")
+        if made:
+            return made.result()
+    if "problem" in heard:
+        raise StorageError(heard["problem"])
+    return str(heard["list"]).encode()
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from dlio.errors import LauncherError, StorageError, UsageError
 from dlio.io import world
 from dlio.locking.owner import Owner, node_id
 from dlio.stage.meeting import meeting as meeting_module
-from dlio.stage.meeting import other as other_module
+from dlio.stage.meeting import peer as peer_module
 from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
 from dlio.stage.meeting.gathering import machines
 from dlio.stage.meeting.meeting import Meeting
@@ -355,7 +355,7 @@ def test_who_looks_into_a_meeting_folder_that_hangs_does_not_hang(
 def test_a_node_that_comes_again_is_found_when_it_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is left alone for some time; nobody looks for it in the folder before it asks for something."""
     meet_in(tmp_path, monkeypatch)
-    monkeypatch.setattr(other_module, "_HEARD_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(peer_module, "_HEARD_SECONDS", (0.0, 0.0))
     meeting, other = met(CONTENT, 0, 2), met(CONTENT, 1, 2)
     before = Peer(1, ("127.0.0.1", 9), Owner.current(), False, 0, 0)
     other.tell(before)
