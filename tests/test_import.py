@@ -192,10 +192,10 @@ def test_packing_files_as_they_are_loads_what_it_needs_only(tmp_path):
     assert "dlio.pack.write" in found and not set(unneeded) & set(found)
 
 
-#: What reaches the system past `dlio.io.world`, except for modules that start their own processes, and MPI.
+#: What reaches the system past `dlio.io.world`, except for modules that start their own processes.
 UNSEEN = {"time", "random", "socket", "threading", "selectors", "select", "secrets", "uuid", "concurrent", "queue"}
 UNSEEN |= {"asyncio", "subprocess", "multiprocessing", "tempfile", "datetime", "platform", "signal"}
-REAL = {"stage.client.launch", "stage.engine.__main__", "stage.meeting.mpi"}
+REAL = {"stage.client.launch", "stage.engine.__main__"}
 #: Functions of `os` that are pure, the same in each run, or for a descriptor that `world.open` returned.
 OF_OS = {"PathLike", "fspath", "path", "strerror", "environ", "geteuid", "close", "ftruncate", "posix_fadvise"}
 SETS = (ast.Set, ast.SetComp)

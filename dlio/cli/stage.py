@@ -14,6 +14,7 @@ from dlio.cli.options import OF_ANYTHING, count, dataset_argument, known_values,
 from dlio.cli.output import complain, print_report, say
 from dlio.cli.parser import Verbs, add_verb
 from dlio.cli.progress import Progress, terminable
+from dlio.cluster import mpi
 from dlio.cluster.topology import Topology
 from dlio.dataset.location import TREE
 from dlio.dataset.manifest import Manifest
@@ -30,7 +31,6 @@ from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.locations import folders_to_clean, folders_with_copies
 from dlio.stage.copies.node_cache import copies
 from dlio.stage.job import Asked, Listeners, Options
-from dlio.stage.meeting import mpi
 from dlio.stage.meeting.listing import by_nodes
 from dlio.stage.meeting.peer import Peer
 from dlio.stage.run import StageSummary, preview, run

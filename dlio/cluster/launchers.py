@@ -8,10 +8,13 @@ batch shell counts tasks that are not started.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, product
+
+_JOB_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "COBALT_JOBID", "PJM_JOBID")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,3 +201,17 @@ def _tensorflow_numbers(text: str) -> Iterator[tuple[str, str]]:
     yield "TF_CONFIG tasks on host", str(hosts.count(hosts[rank]))
     yield "TF_CONFIG host", str(list(dict.fromkeys(hosts)).index(hosts[rank]))
     yield "TF_CONFIG hosts", str(len(set(hosts)))
+
+
+def job_name(environ: Mapping[str, str] | None = None) -> str:
+    """Returns the scheduler's name for this job, such as `123.pbs`; "" outside a scheduler."""
+    environ = os.environ if environ is None else environ
+    return next((environ[name] for name in _JOB_VARIABLES if environ.get(name)), "").replace("/", "_")
+
+
+def launch_name(environ: Mapping[str, str] | None = None) -> str:
+    """Returns what a launcher gives all processes of a job and to no other job; "local" if it gives nothing."""
+    environ = os.environ if environ is None else environ
+    if (run := environ.get("TORCHELASTIC_RUN_ID", "none")) != "none":  # which torchrun has by default
+        return run
+    return "-".join(filter(None, map(environ.get, ("PMIX_NAMESPACE", "MASTER_ADDR", "MASTER_PORT")))) or "local"

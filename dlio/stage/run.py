@@ -14,6 +14,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
 
+from dlio.cluster import mpi
 from dlio.cluster.topology import Topology
 from dlio.dataset.location import TREE
 from dlio.dataset.manifest import Manifest
@@ -28,7 +29,6 @@ from dlio.stage.copies.locations import folder_for_us, remember
 from dlio.stage.copies.node_cache import room
 from dlio.stage.engine.complete import complete
 from dlio.stage.job import Asked, Job, Outcome
-from dlio.stage.meeting import mpi
 from dlio.stage.meeting.listing import ListOnce, by_processes
 from dlio.stage.planning.cost import UNKNOWN_ROOM, Cost, Machine, Volume, pays_after_epochs
 from dlio.stage.strategies import AUTO, LayingOut, Needs, Strategy, cost_of, load, needs_of

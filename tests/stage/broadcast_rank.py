@@ -26,13 +26,13 @@ from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from dlio.cluster import liveness
+from dlio.cluster import liveness, mpi
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DlioError
 from dlio.stage.engine import foreground
 from dlio.stage.job import Listeners
-from dlio.stage.meeting import meeting, mpi
+from dlio.stage.meeting import meeting
 from dlio.stage.meeting.peer import Peer
 from dlio.stage.run import run
 

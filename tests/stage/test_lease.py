@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 import dlio
+from dlio.cluster.launchers import job_name
 from dlio.dataset.manifest import Manifest
 from dlio.io.open_folder import OpenFolder
 from dlio.stage.copies import lease as lease_module
-from dlio.stage.copies.lease import job_name, leases, take
+from dlio.stage.copies.lease import leases, take
 from dlio.stage.copies.node_cache import copies, is_in_use
 from dlio.stage.upkeep.clean import clean
 from tests.helpers.forked import Forked

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dlio.cluster.launchers import job_name
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import File
 from dlio.dataset.shard import files_of
@@ -27,8 +28,7 @@ from dlio.stage.engine.complete import complete
 from dlio.stage.job import NO_OPTIONS, Job
 from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
 from dlio.stage.meeting.meeting import Meeting
-from dlio.stage.meeting.mpi import Introduced
-from dlio.stage.meeting.peer import Peer
+from dlio.stage.meeting.peer import Introduced, Peer
 from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener
 from dlio.stage.strategies import load
 from dlio.stage.transfer.source import source_of
@@ -184,7 +184,7 @@ def give_back(cluster: Cluster, node: int) -> None:
     def work() -> None:
         with suppress(StorageError):
             for copy in copies(cluster.dest(node)):
-                lease.drop(copy, lease.job_name())
+                lease.drop(copy, job_name())
         process.kill()
 
     cluster.scheduler.spawn(process, work, "epilogue")

@@ -7,11 +7,10 @@ import inspect
 from collections.abc import Callable
 
 from dlio import errors, formats
-from dlio.cluster.launchers import LAUNCHERS
+from dlio.cluster.launchers import _JOB_VARIABLES, LAUNCHERS
 from dlio.environment import VARIABLES
 from dlio.io.filesystems import _LOCAL_VARIABLES
 from dlio.pack import sources
-from dlio.stage.copies.lease import _JOB_VARIABLES
 from tools.site.command_line import command_line
 from tools.site.python_reference import error_types, python_pages
 from tools.site.tables import names_in_code, table

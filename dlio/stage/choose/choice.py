@@ -13,6 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Unpack
 
+from dlio.cluster import mpi
 from dlio.cluster.topology import Topology
 from dlio.dataset import seal
 from dlio.dataset.location import TREE
@@ -28,7 +29,6 @@ from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.locations import folder_for_us, safe_copies
 from dlio.stage.copies.node_cache import room
 from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Asked, Job
-from dlio.stage.meeting import mpi
 from dlio.stage.planning.cost import UNKNOWN_ROOM, Cost, Machine, Volume
 from dlio.stage.strategies import AUTO, Needs, cost_of, load, names_for, needs_of
 from dlio.stage.transfer.source import StagingSource

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
+from dlio.cluster.launchers import job_name
 from dlio.cluster.topology import Topology
 from dlio.dataset.location import TREE
 from dlio.errors import LauncherError, StorageError, UsageError
@@ -60,7 +61,7 @@ class Task:
     topology: Topology
     options: Options = NO_OPTIONS
     cache_bytes: int | None = None
-    job: str = field(default_factory=lease.job_name)
+    job: str = field(default_factory=job_name)
     modules: Sequence[str] = ()
     listed: str = ""
 
@@ -88,7 +89,7 @@ class Task:
 
         Raises LauncherError as `Topology.from_env`.
         """
-        if self.job != lease.job_name():
+        if self.job != job_name():
             return False
         return not load(self.strategy).NEEDS.parts or _numbers(Topology.from_env()) == _numbers(self.topology)
 

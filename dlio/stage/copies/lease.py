@@ -14,17 +14,17 @@ import logging
 import os
 import stat
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
+from dlio.cluster.launchers import job_name
 from dlio.io import files, world
 from dlio.io.open_folder import MAX_BYTES, OpenFolder
 from dlio.locking.owner import Owner, outermost, user_of
 from dlio.stage.copies.base_folder import ABSENT, LEASES, may_change, open_cache
 from dlio.stage.copies.folder import StagedFolder
 
-_JOB_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "COBALT_JOBID", "PJM_JOBID")
 # For a holder that is not visible from here, such as a job or a process in another container; longer than jobs may run.
 _FORGOTTEN_SECONDS = 7 * 86400
 _UNFINISHED_SECONDS = 3600  # a lease that has no final name by then was left by a dead process
@@ -58,20 +58,6 @@ class Lease:
             return True
         alive = None if self.job else self.holder.is_alive(self.user)
         return world.wall() - self.renewed > _FORGOTTEN_SECONDS if alive is None else not alive
-
-
-def job_name(environ: Mapping[str, str] | None = None) -> str:
-    """Returns the scheduler's name for this job, such as `123.pbs`; "" outside a scheduler."""
-    environ = os.environ if environ is None else environ
-    return next((environ[name] for name in _JOB_VARIABLES if environ.get(name)), "").replace("/", "_")
-
-
-def launch_name(environ: Mapping[str, str] | None = None) -> str:
-    """Returns what a launcher gives all processes of a job and to no other job; "local" if it gives nothing."""
-    environ = os.environ if environ is None else environ
-    if (run := environ.get("TORCHELASTIC_RUN_ID", "none")) != "none":  # which torchrun has by default
-        return run
-    return "-".join(filter(None, map(environ.get, ("PMIX_NAMESPACE", "MASTER_ADDR", "MASTER_PORT")))) or "local"
 
 
 def take(folder: StagedFolder) -> None:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from dlio.cluster.launchers import job_name
 from dlio.dataset.location import TREE
 from dlio.dataset.shard import files_of
 from dlio.errors import StorageError
@@ -120,7 +121,7 @@ def _is_over(node: Node) -> bool:
     if not node.is_ours:
         return True
     try:
-        return bool(lease.job_name()) and not lease.leases(node.folder)
+        return bool(job_name()) and not lease.leases(node.folder)
     except OSError:
         return True
 

@@ -26,12 +26,12 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from dlio.cluster.launchers import job_name, launch_name
 from dlio.errors import StorageError, UsageError
 from dlio.io import files, world
 from dlio.io.ground import check_ground
 from dlio.io.open_folder import OpenFolder
 from dlio.locking.owner import Owner
-from dlio.stage.copies import lease
 from dlio.stage.meeting.peer import JOIN_SECONDS, LATE_SECONDS, Peer
 from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener
 
@@ -171,7 +171,7 @@ def meeting_folder(content: str, job: str = "", kind: str = "") -> Path:
         base = os.environ.get(MEET) or Path.home() / ".local" / "state" / "dlio"
     except RuntimeError as error:
         raise UsageError(f"this user has no home: name a folder that all nodes see in {MEET}") from error
-    name = f"{(job or lease.job_name() or lease.launch_name()).replace('/', '_')}{kind}-{content}"
+    name = f"{(job or job_name() or launch_name()).replace('/', '_')}{kind}-{content}"
     return Path(base).absolute() / f"{_MEETINGS}-{os.geteuid()}" / name
 
 

@@ -7,16 +7,17 @@ import os
 from contextlib import suppress
 from dataclasses import replace
 
-from dlio.cluster import liveness
+from dlio.cluster import liveness, mpi
 from dlio.cluster.topology import Topology
 from dlio.errors import LauncherError
 from dlio.io import files, world
-from dlio.locking.owner import node_id
+from dlio.locking.owner import Owner, node_id
 from dlio.stage.copies.base_folder import check_names
 from dlio.stage.job import Job
-from dlio.stage.meeting import mpi
 from dlio.stage.meeting.folder import MEET, MeetingFolder, meeting_folder
 from dlio.stage.meeting.meeting import Meeting
+from dlio.stage.meeting.peer import Introduced, Peer
+from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener, listening_at
 
 _POLL_SECONDS = 0.05
 
@@ -37,9 +38,9 @@ def met(job: Job) -> tuple[Job, Meeting | None]:
     return replace(job, topology=topology), meeting
 
 
-def _met(topology: Topology, content: str) -> tuple[Topology, MeetingFolder | mpi.Introduced | None]:
+def _met(topology: Topology, content: str) -> tuple[Topology, MeetingFolder | Introduced | None]:
     if everyone := mpi.processes(topology):
-        return mpi.introduced(everyone, topology, content)
+        return _introduced(everyone, topology, content)
     if 1 in (topology.world_size, topology.num_nodes):
         return replace(topology, node_rank=0, num_nodes=1), None
     if topology.node_rank is None or topology.num_nodes is None:
@@ -48,6 +49,34 @@ def _met(topology: Topology, content: str) -> tuple[Topology, MeetingFolder | mp
     if topology.num_nodes == 1 or topology.local_rank:
         return topology, None
     return topology, MeetingFolder(meeting_folder(content), topology.node_rank or 0, topology.num_nodes or 0)
+
+
+def _introduced(everyone: mpi.Processes, topology: Topology, content: str) -> tuple[Topology, Introduced | None]:
+    """Returns the topology with the nodes numbered as their machines are, and where this node meets the others.
+
+    Every process calls it. The first process of each machine is to fill its copy; the others have no place, and one
+    that fills the copy in its stead reads all from the source.
+
+    Raises:
+        StorageError: as `Processes.gather`, or this node cannot listen.
+    """
+    listening = listening_at(world.address())
+    own = Peer(0, listening.getsockname()[:2], Owner.current(), False, 0, 0)
+    try:
+        found = everyone.gather(f"meet {content}", [node_id(), own.to_json(), world.random_bytes(TOKEN_BYTES).hex()])
+        mpi.agreed()
+        names = [each[0] if each else "" for each in found]
+        found_out = topology.numbered(names)
+    except BaseException:
+        listening.close()
+        raise
+    if found_out.local_rank or found_out.num_nodes == 1:
+        listening.close()
+        return replace(found_out, node_rank=0, num_nodes=1), None
+    leaders = [found[names.index(name)] for name in dict.fromkeys(filter(None, names))]
+    token = bytes.fromhex(leaders[0][2])
+    peers = [Peer.from_json(node, record | {"node": node}) for node, (_, record, _) in enumerate(leaders)]
+    return found_out, Introduced(token, peers, TcpListener(listening, token, content))
 
 
 def machines(place: MeetingFolder, rank: int, size: int) -> list[str]:

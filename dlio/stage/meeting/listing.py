@@ -21,12 +21,12 @@ from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
+from dlio.cluster import mpi
 from dlio.cluster.topology import Topology
 from dlio.errors import DlioError, StorageError
 from dlio.io import files, limits, world
 from dlio.io.threads import Threads
 from dlio.locking.owner import Owner
-from dlio.stage.meeting import mpi
 from dlio.stage.meeting.folder import LISTED, MeetingFolder, meeting_folder
 from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.meeting.peer import Peer

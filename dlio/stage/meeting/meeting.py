@@ -21,8 +21,7 @@ from dlio.errors import MissingError
 from dlio.io import world
 from dlio.locking.owner import Owner
 from dlio.stage.meeting.folder import MeetingFolder
-from dlio.stage.meeting.mpi import Introduced
-from dlio.stage.meeting.peer import JOIN_SECONDS, LATE_SECONDS, Other, Peer, shortened
+from dlio.stage.meeting.peer import JOIN_SECONDS, LATE_SECONDS, Introduced, Other, Peer, shortened
 from dlio.stage.protocol import tcp, wire
 from dlio.stage.protocol.connection import Answer, Connection, RefusedError, node_client
 from dlio.stage.protocol.tcp import TcpListener

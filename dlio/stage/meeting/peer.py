@@ -7,7 +7,7 @@ of another one by it, and by how that answers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import IPv4Address
@@ -16,6 +16,7 @@ from typing import Any
 from dlio.io import world
 from dlio.locking.owner import Owner
 from dlio.stage.protocol.connection import ConnectionPool, RefusedError
+from dlio.stage.protocol.tcp import TcpListener
 
 _UNSHOWN = ("address", "owner", "had_bytes", "has_left", "idle_seconds", "room", "keeps_all")
 JOIN_SECONDS = 5.0  # after which a node that has not come is taken for lost, until it comes
@@ -232,6 +233,43 @@ class Other:
             self.has_come, self.word = True, peer
         self.peer = peer
         return is_another
+
+
+class Introduced:
+    """The nodes that know each other from the start, as those that MPI has introduced do; used as a `MeetingFolder`.
+
+    Args:
+        token: the job's.
+        peers: all nodes, by rank.
+        listener: this node's.
+    """
+
+    is_joined_by_others = False
+
+    def __init__(self, token: bytes, peers: Sequence[Peer], listener: TcpListener) -> None:
+        self.token, self._peers, self._listener, self._is_heard = token, peers, listener, False
+
+    def listener(self, content: str) -> TcpListener:
+        """Returns where this node listens."""
+        self._is_heard = True
+        return self._listener
+
+    def tell(self, peer: Peer) -> bool:
+        """Does nothing: all know how this node is reached."""
+        return True
+
+    def find(self, node: int) -> Peer:
+        """Returns how a node is reached."""
+        return self._peers[node]
+
+    def may_be_old(self, node: int) -> bool:
+        """Returns False: all have come."""
+        return False
+
+    def leave(self, last: Peer | None) -> None:
+        """Has the others find nobody at this node's address."""
+        if not self._is_heard:
+            self._listener.listening.close()
 
 
 def shown(record: Mapping[str, Any]) -> dict[str, Any]:

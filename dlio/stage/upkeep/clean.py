@@ -14,6 +14,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from dlio.cluster.launchers import job_name
 from dlio.errors import StorageError
 from dlio.io.open_folder import OpenFolder
 from dlio.rights.as_owner import in_time
@@ -69,7 +70,7 @@ def clean(
     Raises:
         StorageError: a folder cannot be read, or a lease cannot be removed.
     """
-    job = lease.job_name() if job is None else job
+    job = job_name() if job is None else job
     removed: list[Path] = []
     due: dict[str, None] = {}
     try:
@@ -136,7 +137,7 @@ def abandon(dest: Path, copy: str) -> None:
     for each in (dest, own_dest(dest)):
         with suppress(StorageError):
             if not StagedFolder(each, copy).path.exists():
-                lease.drop(StagedFolder(each, copy), lease.job_name())
+                lease.drop(StagedFolder(each, copy), job_name())
                 _sweep(each)
 
 

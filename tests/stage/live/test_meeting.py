@@ -21,8 +21,7 @@ from dlio.stage.meeting import peer as peer_module
 from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
 from dlio.stage.meeting.gathering import machines
 from dlio.stage.meeting.meeting import Meeting
-from dlio.stage.meeting.mpi import Introduced
-from dlio.stage.meeting.peer import Peer
+from dlio.stage.meeting.peer import Introduced, Peer
 from dlio.stage.protocol import tcp
 from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener
 from dlio.stage.upkeep.clean import clean

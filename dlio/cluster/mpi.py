@@ -1,11 +1,10 @@
-"""MPI, where its own launcher started the processes: they agree by it, and introduce their nodes to each other.
+"""MPI, where its own launcher started the processes: they agree by it, before the work begins.
 
-    gather   all processes at once, once for each thing to agree on: the machine for `auto`, then the nodes' addresses
+    gather   all processes at once, once for each thing to agree on, such as the machine for `auto`
     end      MPI ends before the first byte is copied, so that nobody waits in MPI_Finalize for a process that is lost
 
 What a process sends is marked with what it is for. One that has failed, or is done, takes part in the others' rounds
-with the mark `end` until all have come so far. So no process waits for one that does not come any more. Bytes and
-further words pass over the connections of protocol/tcp.py, and no shared folder is needed.
+with the mark `end` until all have come so far. So no process waits for one that does not come any more.
 
 MPI's own waiting would use a whole core, and would never end if a process is dead; so requests are polled.
 """
@@ -22,9 +21,8 @@ import signal
 import sys
 import time
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cache
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
@@ -32,10 +30,6 @@ from typing import TYPE_CHECKING, Any
 from dlio.cluster import liveness
 from dlio.cluster.topology import Topology
 from dlio.errors import EXIT_INTERRUPTED, StorageError
-from dlio.io import world
-from dlio.locking.owner import Owner, node_id
-from dlio.stage.meeting.peer import Peer
-from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener, listening_at
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -47,43 +41,6 @@ _END = "end"
 
 _log = logging.getLogger(__name__)
 _leaving: list[int] = []  # the exit code, once this process is to end without MPI_Finalize
-
-
-class Introduced:
-    """The nodes that know each other from the start, as those that MPI has introduced do; used as a `MeetingFolder`.
-
-    Args:
-        token: the job's.
-        peers: all nodes, by rank.
-        listener: this node's.
-    """
-
-    is_joined_by_others = False
-
-    def __init__(self, token: bytes, peers: Sequence[Peer], listener: TcpListener) -> None:
-        self.token, self._peers, self._listener, self._is_heard = token, peers, listener, False
-
-    def listener(self, content: str) -> TcpListener:
-        """Returns where this node listens."""
-        self._is_heard = True
-        return self._listener
-
-    def tell(self, peer: Peer) -> bool:
-        """Does nothing: all know how this node is reached."""
-        return True
-
-    def find(self, node: int) -> Peer:
-        """Returns how a node is reached."""
-        return self._peers[node]
-
-    def may_be_old(self, node: int) -> bool:
-        """Returns False: all have come."""
-        return False
-
-    def leave(self, last: Peer | None) -> None:
-        """Has the others find nobody at this node's address."""
-        if not self._is_heard:
-            self._listener.listening.close()
 
 
 class Processes:
@@ -225,31 +182,3 @@ def _leave(exit_code: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(exit_code)
-
-
-def introduced(everyone: Processes, topology: Topology, content: str) -> tuple[Topology, Introduced | None]:
-    """Returns the topology with the nodes numbered as their machines are, and where this node meets the others.
-
-    Every process calls it. The first process of each machine is to fill its copy; the others have no place, and one
-    that fills the copy in its stead reads all from the source.
-
-    Raises:
-        StorageError: as `Processes.gather`, or this node cannot listen.
-    """
-    listening = listening_at(world.address())
-    own = Peer(0, listening.getsockname()[:2], Owner.current(), False, 0, 0)
-    try:
-        found = everyone.gather(f"meet {content}", [node_id(), own.to_json(), os.urandom(TOKEN_BYTES).hex()])
-        agreed()
-        machines = [each[0] if each else "" for each in found]
-        found_out = topology.numbered(machines)
-    except BaseException:
-        listening.close()
-        raise
-    if found_out.local_rank or found_out.num_nodes == 1:
-        listening.close()
-        return replace(found_out, node_rank=0, num_nodes=1), None
-    leaders = [found[machines.index(name)] for name in dict.fromkeys(filter(None, machines))]
-    token = bytes.fromhex(leaders[0][2])
-    peers = [Peer.from_json(node, record | {"node": node}) for node, (_, record, _) in enumerate(leaders)]
-    return found_out, Introduced(token, peers, TcpListener(listening, token, content))
