@@ -121,19 +121,12 @@ class Fetching:
         """Returns whether several nodes read a file from the source."""
         return self._plan.is_divided(number)
 
-    def is_expected(self, number: int, begin: int) -> bool:
-        """Returns whether a piece is left to the node that reads it, which has not started yet."""
+    def is_expected(self, number: int, begin: int, *, looks: bool = True) -> bool:
+        """Returns whether a piece is left to the node that reads it, which may start still; see `Meeting.expects`."""
         if self._meeting is None:
             return False
         home = self._plan.owner(number, begin=begin)
-        return home != self._plan.node and self._meeting.expects(home)
-
-    def was_expected(self, number: int, begin: int) -> bool:
-        """Returns whether a piece was left to such a node a moment ago; looks nowhere."""
-        if self._meeting is None:
-            return False
-        home = self._plan.owner(number, begin=begin)
-        return home != self._plan.node and self._meeting.was_expected(home)
+        return home != self._plan.node and self._meeting.expects(home, looks=looks)
 
     def distrust(self, number: int) -> None:
         """Takes a file of which wrong bytes came from the source only, from now on."""

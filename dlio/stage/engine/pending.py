@@ -269,7 +269,7 @@ class Pending:
             pieces = (Piece(number, begin, end) for begin, end in self._share(number, missing))
             each = ([piece] for piece in pieces) if self._fetching.is_divided(number) else filter(None, [[*pieces]])
             for of_one_node in each:
-                if self._fetching.was_expected(number, of_one_node[0].begin):
+                if self._fetching.is_expected(number, of_one_node[0].begin, looks=False):
                     self.leave_for_later(number)
                 else:
                     yield deque(of_one_node)

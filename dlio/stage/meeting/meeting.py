@@ -234,16 +234,14 @@ class Meeting:
         """Whether nodes that have not come are still expected."""
         return world.monotonic() - self._began < JOIN_SECONDS
 
-    def expects(self, node: int) -> bool:
-        """Returns whether a node has never been here, and may be starting still."""
-        return self._is_new(self._found(node))
+    def expects(self, node: int, *, looks: bool = True) -> bool:
+        """Returns whether a node has never been here, and may be starting still.
 
-    def was_expected(self, node: int) -> bool:
-        """Returns whether a node was expected when it was last looked up, and need not be once more; asks nobody."""
-        other = self._other(node)
-        return self._is_new(other) and not other.is_to_be_looked_up
-
-    def _is_new(self, other: Other) -> bool:
+        If it `looks` nowhere, the node was so when it was last looked up, and need not be once more.
+        """
+        other = self._found(node) if looks else self._other(node)
+        if other.is_to_be_looked_up and not looks:
+            return False
         return not (other.has_come or other.is_answering) and world.monotonic() - self._began < LATE_SECONDS
 
     def rooms(self, own: int) -> tuple[int | None, ...] | None:

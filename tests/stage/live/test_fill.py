@@ -86,10 +86,8 @@ def test_files_left_for_later_are_not_begun_until_then(tmp_path: Path) -> None:
     content, later = b"content", {1}
 
     class Late(FetchedBy):
-        def is_expected(self, number: int, begin: int) -> bool:
+        def is_expected(self, number: int, begin: int, *, looks: bool = True) -> bool:
             return number in later
-
-        was_expected = is_expected
 
     listed = [File(name, len(content), files.digest_bytes(content)) for name in ("now.bin", "later.bin")]
     store = _store(tmp_path, listed)
@@ -185,7 +183,7 @@ def test_what_is_left_of_a_divided_file_is_fetched_before_the_rest(
         def is_divided(self, number: int) -> bool:
             return True
 
-        def was_expected(self, number: int, begin: int) -> bool:
+        def is_expected(self, number: int, begin: int, *, looks: bool = True) -> bool:
             return False
 
     store = _store(tmp_path, [File("a.bin", 8 * MiB, "xxh3-128:0")])
@@ -413,7 +411,7 @@ def test_the_pieces_of_a_huge_file_are_not_gathered_in_search_of_another_file(tm
         def is_divided(self, number: int) -> bool:
             return True
 
-        def was_expected(self, number: int, begin: int) -> bool:
+        def is_expected(self, number: int, begin: int, *, looks: bool = True) -> bool:
             return False
 
     store = _store(tmp_path, [huge])
