@@ -111,10 +111,6 @@ class Job:
         """The data set at its source."""
         return self.source.manifest
 
-    def name_of(self, file: File) -> str:
-        """Returns the path or URL of a file at its source, for messages."""
-        return self.source.name_of(file)
-
     def access(self, file: File | None) -> Access:
         """Returns who may read a staged file, or the manifest and the folders if `file` is None.
 

@@ -161,7 +161,8 @@ def store_of(
     live: LiveFolder, listed: Sequence[File], lacking: Collection[int] | None = None, **more: Callable[[int], None]
 ) -> Store:
     """Returns the store of a node that keeps these files, each its own shard."""
-    return Store(live, plan_of(listed), range(len(listed)) if lacking is None else lacking, Anywhere(), **more)
+    lacking, source = range(len(listed)) if lacking is None else lacking, Anywhere()
+    return Store(live, plan_of(listed), lacking, source.name_of, source.access, **more)
 
 
 class FetchedBy(Fetching):

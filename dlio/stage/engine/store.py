@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
 
 from dlio.dataset.manifest import File
 from dlio.dataset.tree import SMALL_BYTES
@@ -28,16 +27,6 @@ from dlio.stage.planning.plan import Plan
 from dlio.stage.protocol.wire import Span
 
 
-class Described(Protocol):
-    """What a store asks about the files' source."""
-
-    def name_of(self, file: File) -> str:
-        """Returns the name of a file, for messages."""
-
-    def access(self, file: File) -> Access:
-        """Returns who may read a finished file; raises StorageError."""
-
-
 class Store:
     """The kept files, by their numbers; for any number of threads.
 
@@ -45,7 +34,7 @@ class Store:
         live: the live folder.
         plan: lists the files, and says which of them this node keeps.
         lacking: the numbers of those that have no final name, or are damaged.
-        source: names the files, and says who may read them.
+        name_of, access: name a file at its source, and say who may read it; the latter raises StorageError.
         create: makes an unfinished file; None for a plain file.
         report: called with the bytes written since the last call, by one thread at a time.
 
@@ -59,11 +48,13 @@ class Store:
         live: LiveFolder,
         plan: Plan,
         lacking: Collection[int],
-        source: Described,
+        name_of: Callable[[File], str],
+        access: Callable[[File], Access],
         create: writing.Create | None = None,
         report: Callable[[int], None] | None = None,
     ) -> None:
-        self.listed, self._source, self._create, self._report = plan.listed, source, create, report
+        self.listed, self._name_of, self._access = plan.listed, name_of, access
+        self._create, self._report = create, report
         self._files, self._final = live.files, str(live.staged.path)
         self.learned = Learned(live.staged.path, plan.groups)
         self._groups = Groups(live.staged.path, plan.groups, self.learned, live.files)
@@ -86,7 +77,7 @@ class Store:
 
     def source_name(self, number: int) -> str:
         """Returns the name of a file at the source, for messages."""
-        return self._source.name_of(self.listed[number])
+        return self._name_of(self.listed[number])
 
     @property
     def present_bytes(self) -> int:
@@ -187,7 +178,7 @@ class Store:
             return
         file = self.listed[number]
         self.learned.check(file, files.digest_bytes(data, self._algorithm(number)), lambda: self.source_name(number))
-        access = self._source.access(file)
+        access = self._access(file)
         writing.write_whole(path, file, data, self._create, access, reads_end=not self._is_small(number))
         self._name(number, path)
         self._count(file.num_bytes)
@@ -222,7 +213,7 @@ class Store:
         elif begun := self._unfinished(number):
             file, path = self.listed[number], self._path(number)
             self.learned.check(file, begun.digest.whole(), lambda: self.source_name(number))
-            access = self._source.access(file)
+            access = self._access(file)
             try:
                 with files.storage_errors("sync", path), writing.opened(path, os.O_RDONLY) as descriptor:
                     world.fsync(descriptor)

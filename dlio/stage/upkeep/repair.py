@@ -201,22 +201,6 @@ def _access(folder: StagedFolder, origin: StagingSource, file: File) -> Access:
     return Access(0o600 | status.st_mode & 0o044, status.st_gid)
 
 
-@dataclass(frozen=True, slots=True)
-class _Described:
-    """The files' source, and who may read a repaired file."""
-
-    source: StagingSource
-    given: Access
-
-    def name_of(self, file: File) -> str:
-        """Returns the name of a file at the source."""
-        return self.source.name_of(file)
-
-    def access(self, file: File) -> Access:
-        """Returns who may read it."""
-        return self.given
-
-
 def _copy_again(origin: StagingSource, copy: CopyAtRest, folder: StagedFolder, file: File) -> str | None:
     """Copies one file again; returns why it is still damaged, or None."""
     try:
@@ -233,7 +217,7 @@ def _fetch_again(source: StagingSource, folder: StagedFolder, file: File, access
     live = LiveFolder(folder)
     live.make()
     alone = replace(source.manifest, format="", node=None, shards=(Shard(file.name, 1, (file,)),))
-    store = Store(live, plan := Plan(alone), {0}, _Described(source, access))
+    store = Store(live, plan := Plan(alone), {0}, source.name_of, lambda _: access)
     fill = Fill(store, Fetching(source, plan), is_hurried=True)
     fill.follow([0])
     fill.start()

@@ -158,7 +158,7 @@ def test_a_meeting_folder_that_hangs_holds_up_no_file_of_this_node(tmp_path: Pat
     meeting = Meeting(cast(MeetingFolder, place), 0, 2, "0" * 32)
     assert meeting.expects(1)
     fetching = Fetching(cast(StagingSource, Source()), plan, meeting)
-    store = Store(_made(tmp_path), plan, range(8), Anywhere())
+    store = Store(_made(tmp_path), plan, range(8), Anywhere().name_of, Anywhere().access)
     fill = Fill(store, fetching)
     fill.follow(plan.order())
     fill.start()
