@@ -34,7 +34,9 @@ def main() -> None:
     timed("what fits into 1 TiB", lambda: kept_shards(sizes, placed, NODE, NODES, 1 << 40))
     lost = set(range(0, NODES, 100))
     moved = [(shard, owner) for shard, owner in enumerate(placed) if owner in lost]
-    timed(f"new owners of {len(moved):,} shards", lambda: [owner_now(*each, NODES, lost) for each in moved])
+    timed(
+        f"new owners of {len(moved):,} shards", lambda: [owner_now(*each, NODES, lost.__contains__) for each in moved]
+    )
     print(f"memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MB, with the sizes")
 
 

@@ -39,8 +39,8 @@ def test_owners_are_those_that_a_partition_places(sizes: list[int], num_nodes: i
 @given(SIZES, NODES, st.sets(st.integers(0, 11)), st.integers(0, 11))
 def test_a_lost_node_moves_its_own_shards_only(sizes: list[int], num_nodes: int, lost: set[int], one_more: int) -> None:
     placed = assign_first(sizes, num_nodes)
-    before = [owner_now(shard, owner, num_nodes, lost) for shard, owner in enumerate(placed)]
-    after = [owner_now(shard, owner, num_nodes, lost | {one_more}) for shard, owner in enumerate(placed)]
+    before = [owner_now(shard, owner, num_nodes, lost.__contains__) for shard, owner in enumerate(placed)]
+    after = [owner_now(shard, owner, num_nodes, (lost | {one_more}).__contains__) for shard, owner in enumerate(placed)]
     if not set(range(num_nodes)) - lost - {one_more}:
         return
     assert all(node not in lost for node in before) and all(node not in lost | {one_more} for node in after)
@@ -49,13 +49,13 @@ def test_a_lost_node_moves_its_own_shards_only(sizes: list[int], num_nodes: int,
 
 def test_the_shards_of_a_lost_node_go_to_many_others() -> None:
     placed = assign_first([1] * 1000, 10)
-    moved = Counter(owner_now(shard, 3, 10, {3}) for shard, owner in enumerate(placed) if owner == 3)
+    moved = Counter(owner_now(shard, 3, 10, {3}.__contains__) for shard, owner in enumerate(placed) if owner == 3)
     assert len(moved) == 9 and max(moved.values()) < 30
 
 
 def test_the_one_node_that_is_left_reads_all() -> None:
     lost = set(range(2000)) - {1234}
-    assert {owner_now(shard, 7, 2000, lost) for shard in range(20)} == {1234}
+    assert {owner_now(shard, 7, 2000, lost.__contains__) for shard in range(20)} == {1234}
 
 
 @given(SIZES, NODES, st.integers(0, 70_000))
@@ -188,7 +188,7 @@ def test_no_two_nodes_ask_the_same_one_at_a_time(num_nodes: int, turns: int, beg
 def test_only_the_pieces_of_a_lost_node_move_and_to_many_others() -> None:
     plan = Plan(manifest_of([1000 * BLOCK_BYTES]), 0, 10)
     begins = range(0, 1000 * BLOCK_BYTES, BLOCK_BYTES)
-    before, after = ([plan.owner(1, lost, begin) for begin in begins] for lost in ((), {3}))
+    before, after = ([plan.owner(1, lost.__contains__, begin) for begin in begins] for lost in ((), {3}))
     moved = Counter(new for old, new in zip(before, after, strict=True) if old == 3)
     assert all(old in (new, 3) for old, new in zip(before, after, strict=True))
     assert sorted(moved) == [0, 1, 2, 4, 5, 6, 7, 8, 9] and max(moved.values()) < 30

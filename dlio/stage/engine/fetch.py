@@ -13,7 +13,6 @@ from dlio.io import files, trace, world
 from dlio.stage.engine.failures import LaterError
 from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.meeting.peer import STREAMS, Peer
-from dlio.stage.planning.owners import Nodes
 from dlio.stage.planning.plan import Plan
 from dlio.stage.protocol import wire
 from dlio.stage.protocol.connection import AgentError, BusyError, Connection
@@ -74,11 +73,11 @@ class Fetching:
         def has_lost(node: int) -> bool:
             if node != self._plan.node:
                 beat()
-            return meeting is not None and meeting.has_lost(node)
+            return meeting is not None and meeting.is_lost(node, asks=True)
 
         def is_own() -> bool:
             now = self._plan
-            return number in now.kept and now.owner(number, Nodes(has_lost), begin) == now.node
+            return number in now.kept and now.owner(number, has_lost, begin) == now.node
 
         meeting, plan = self._meeting, self._plan
         return meeting is None or is_own() or (self.has_another(plan, beat) and is_own())  # who asks knows the rooms
@@ -198,7 +197,7 @@ class Fetching:
     def _from_peers(self, meeting: Meeting, number: int, begin: int, target: memoryview, is_urgent: bool) -> bool:
         """Fills `target` from another node; returns False if the source must be read."""
         for _ in range(_TRIES):
-            owner = (plan := self._plan).owner(number, meeting, begin)
+            owner = (plan := self._plan).owner(number, meeting.is_lost, begin)
             if owner == plan.node:
                 if number not in plan.kept and self._may_move(plan, number):
                     continue
@@ -226,7 +225,7 @@ class Fetching:
         """Asks the node that takes over a piece while this node is lost: it may have it once this node is back."""
         if (piece := (number, self._plan.piece_of(number, begin))) in self._not_held:
             return False
-        substitute = self._plan.owner(number, Nodes(lambda node: node == self._plan.node or node in meeting), begin)
+        substitute = self._plan.owner(number, lambda node: node == self._plan.node or meeting.is_lost(node), begin)
         peer = None if substitute == self._plan.node else meeting.peer(substitute)  # itself if all others are lost
         if peer and self._ask(meeting, peer, Op.HELD, number, begin, target):
             return True
@@ -246,7 +245,7 @@ class Fetching:
                 raise LaterError(
                     f"node {peer.node} has more urgent work than {self._plan.listed[number].name}"
                 ) from None
-            if peer.node not in meeting:  # else another thread has found it out
+            if not meeting.is_lost(peer.node):  # else another thread has found it out
                 _log.warning("node %d at %s: %s: others are asked", peer.node, peer.address[0], error)
                 meeting.failed(peer.node, error)
             return None
@@ -260,7 +259,7 @@ class Fetching:
         with self._lock:
             streams = self._streams[peer.node]
         with streams, self._asking(request.file, f"node {peer.node} at {peer.address[0]}"):
-            if peer.node in meeting:
+            if meeting.is_lost(peer.node):
                 raise TimeoutError("it did not answer a moment ago")
             read = partial(Connection.read, request=request, target=target, patience=wire.STALL_SECONDS)
             return meeting.use(peer, read)

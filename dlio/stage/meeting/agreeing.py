@@ -58,7 +58,9 @@ def agree(
     left = {number for number in plan.kept if not listed[number].digest and learned.was_received(listed[number].name)}
     since, patience = world.monotonic(), min(_PATIENCE_SECONDS + took, _LONGEST_SECONDS)
     others = dict[int, str]()  # what other nodes have that is not the same
-    while meeting and (asked := {each for each in left - others.keys() if plan.witness(each, meeting) != plan.node}):
+    while meeting and (
+        asked := {each for each in left - others.keys() if plan.witness(each, meeting.is_lost) != plan.node}
+    ):
         if told := _told_by_all(meeting, plan, asked):
             for number, (peer, digest) in told.items():
                 if learned.get(listed[number].name) == (other := f"{files.DEFAULT_DIGEST}:{digest.hex()}"):
@@ -80,7 +82,7 @@ def _told_by_all(meeting: Meeting, plan: Plan, numbers: Collection[int]) -> dict
     """Returns the digests of those files that the nodes which can tell have finished, and these nodes."""
     owned, told = defaultdict[int, list[int]](list), dict[int, tuple[Peer, bytes]]()
     for number in sorted(numbers):
-        owned[plan.witness(number, meeting)].append(number)
+        owned[plan.witness(number, meeting.is_lost)].append(number)
     for owner, wanted in owned.items():
         if peer := meeting.peer(owner):
             try:

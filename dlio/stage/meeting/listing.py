@@ -135,7 +135,7 @@ def _found(meeting: Meeting, content: str, lists: _Lists, own: world.Address | N
     """Returns the list, and whether this process has made it, which others reach at `own`; raises DlioError."""
     failures = 0
     while failures < _MOST_FAILURES:
-        node = owner_now(0, 0, meeting.num_nodes, meeting)
+        node = owner_now(0, 0, meeting.num_nodes, meeting.is_lost)
         peer = meeting.peer(node)
         if node == meeting.node and (peer.address == own if peer else own or not meeting.is_gathering):
             return lists.get(node), True

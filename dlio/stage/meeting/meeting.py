@@ -213,18 +213,14 @@ class Meeting:
         begins, ends = [n for n in known if n - 1 not in complete], [n + 1 for n in known if n + 1 not in complete]
         return tuple(zip(begins, ends, strict=True))[:_MOST_SPANS]
 
-    def has_lost(self, node: int) -> bool:
-        """Returns whether a node is lost, after asking it unless it was asked in the last second."""
-        if node != self.node and world.monotonic() - (other := self._found(node)).told > _FRESH_SECONDS:
-            other.connections.close()  # a new one finds out sooner
-            self._asked(node, _FRESH_SECONDS)
-        return node in self
-
-    def __contains__(self, node: object) -> bool:
-        """Returns whether a node is lost, as far as this one knows: `owner_now` asks."""
-        if node == self.node or not isinstance(node, int):
+    def is_lost(self, node: int, *, asks: bool = False) -> bool:
+        """Returns whether a node is lost, as far as is known; if this one `asks`, it has done so in the last second."""
+        if node == self.node:
             return False
         other = self._found(node)
+        if asks and world.monotonic() - other.told > _FRESH_SECONDS:
+            other.connections.close()  # a new one finds out sooner
+            other = self._asked(node, _FRESH_SECONDS)
         if other.distrusted_until > world.monotonic():
             return True
         return self.peer(node) is None and (other.has_come or not self.is_gathering)

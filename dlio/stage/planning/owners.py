@@ -15,7 +15,7 @@ from __future__ import annotations
 import heapq
 import zlib
 from bisect import bisect_right
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -150,31 +150,26 @@ def _within(spans: Sequence[Span], begins: Sequence[int], begin: int, end: int) 
             yield start, stop
 
 
-class Nodes:
-    """The nodes that a predicate holds for."""
-
-    def __init__(self, holds: Callable[[int], bool]) -> None:
-        self._holds = holds
-
-    def __contains__(self, node: object) -> bool:
-        return isinstance(node, int) and self._holds(node)
+def never(node: int) -> bool:
+    """Returns False: no node is lost."""
+    return False
 
 
-def owner_now(shard: int, owner: int, num_nodes: int, lost: Container[int]) -> int:
+def owner_now(shard: int, owner: int, num_nodes: int, is_lost: Callable[[int], bool]) -> int:
     """Returns the node that reads a shard, or a piece of a divided one, while some nodes are lost.
 
     Args:
         shard: its number.
         owner: the node that reads it if none is lost.
         num_nodes: of the job; if all are lost, the owner stays.
-        lost: the nodes that are not there; looked up quickly.
+        is_lost: whether a node is not there; answers quickly.
     """
     node = owner
     for probe in range(_PROBES):
-        if node not in lost:
+        if not is_lost(node):
             return node
         node = zlib.crc32(b"%d %d" % (shard, probe)) % num_nodes
-    there = [node for node in range(num_nodes) if node not in lost]
+    there = [node for node in range(num_nodes) if not is_lost(node)]
     return there[zlib.crc32(b"%d" % shard) % len(there)] if there else owner
 
 

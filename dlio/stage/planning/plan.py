@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, zip_longest
 
@@ -189,24 +189,24 @@ class Plan:
         """Returns whether several nodes read a file."""
         return number in self._first_pieces
 
-    def owner(self, number: int, lost: Container[int] = (), begin: int = 0) -> int:
+    def owner(self, number: int, is_lost: Callable[[int], bool] = owners.never, begin: int = 0) -> int:
         """Returns the node that reads a file, from a byte on, from the source while some nodes are lost."""
         if self.is_divided(number):
             piece = self._first_pieces[number] + self.piece_of(number, begin)
-            without = owners.Nodes(lambda node: node in self._short or node in lost) if self._short else lost
-            return owners.owner_now(piece, piece % self.num_nodes, self.num_nodes, without)
+            is_out = (lambda node: node in self._short or is_lost(node)) if self._short else is_lost
+            return owners.owner_now(piece, piece % self.num_nodes, self.num_nodes, is_out)
         shard = self.shard_of(number)
-        return owners.owner_now(shard, self.owner_of[shard], self.num_nodes, lost)
+        return owners.owner_now(shard, self.owner_of[shard], self.num_nodes, is_lost)
 
-    def witness(self, number: int, lost: Container[int]) -> int:
+    def witness(self, number: int, is_lost: Callable[[int], bool]) -> int:
         """Returns the node that this one compares a file with: the one that read it, or of a divided one another.
 
         It is this node itself if all others are lost.
         """
         if not self.is_divided(number):
-            return self.owner(number, lost)
-        found = self.owner(number, owners.Nodes(lambda node: node == self.node or node in lost))
-        return self.node if found in lost else found
+            return self.owner(number, is_lost)
+        found = self.owner(number, lambda node: node == self.node or is_lost(node))
+        return self.node if is_lost(found) else found
 
     def piece_of(self, number: int, begin: int) -> int:
         """Returns in which piece of its file a byte lies: the pieces of a divided file have different owners."""

@@ -269,9 +269,9 @@ def test_a_node_that_nobody_has_asked_for_long_is_asked_before_it_counts(
     meet_in(tmp_path, monkeypatch)
     meeting, other = met(CONTENT, 0, 2), met(CONTENT, 1, 2)
     other.tell(Peer(1, ("127.0.0.1", 9), Owner.current(), False, 0, 0))
-    assert 1 not in meeting
-    assert meeting.has_lost(1)
-    assert 1 in meeting
+    assert not meeting.is_lost(1)
+    assert meeting.is_lost(1, asks=True)
+    assert meeting.is_lost(1)
 
 
 @pytest.mark.parametrize("where", ["here", "elsewhere"])
@@ -284,7 +284,7 @@ def test_what_a_killed_run_has_left_is_of_nodes_that_have_not_come_yet(
     dead = replace(Owner.current(), started=1) if where == "here" else Owner("elsewhere/boot", "pid:[1]", 7, 1)
     met(CONTENT, 1, 2).tell(before := Peer(1, ("127.0.0.1", 9), dead, False, 3, 9))
     meeting = met(CONTENT, 0, 2)
-    assert not meeting.has_lost(1)
+    assert not meeting.is_lost(1, asks=True)
     assert meeting.peer(1) is None and meeting.expects(1) and meeting.awaits_any() and meeting.rooms(7) is None
     assert list(meeting.lost()) == meeting.known() == [] and meeting.absent() == [1]
     met(CONTENT, 1, 2).tell(now := replace(before, owner=Owner.current(), room=9))
@@ -296,7 +296,7 @@ def test_a_node_that_was_heard_and_refuses_is_lost(tmp_path: Path, monkeypatch: 
     met(CONTENT, 1, 2).tell(Peer(1, ("127.0.0.1", 9), Owner("elsewhere/boot", "pid:[1]", 7, 1), False, 3, 9))
     meeting = met(CONTENT, 0, 2)
     meeting.heard(1)
-    assert meeting.has_lost(1)
+    assert meeting.is_lost(1, asks=True)
     assert not meeting.expects(1)
 
 
@@ -310,7 +310,7 @@ def test_a_node_of_this_run_that_was_killed_before_it_was_heard_is_lost(
     with socket.socket() as listening:
         place = Introduced(bytes(TOKEN_BYTES), [killed, killed], TcpListener(listening, bytes(TOKEN_BYTES), CONTENT))
         for each in (meeting, Meeting(place, 0, 2, CONTENT)):
-            assert each.has_lost(1)
+            assert each.is_lost(1, asks=True)
             assert not each.expects(1) and each.absent() == []
     assert list(meeting.lost()) == [killed]
 
@@ -346,7 +346,7 @@ def test_who_looks_into_a_meeting_folder_that_hangs_does_not_hang(
     other.tell(there := Peer(1, ("127.0.0.1", 9), Owner.current(), False, 0, 0))
     find = meeting._place.find
     monkeypatch.setattr(meeting._place, "find", lambda node: [answers.wait(5), find(node)][1])
-    assert meeting.peer(1) is None and 1 in meeting
+    assert meeting.peer(1) is None and meeting.is_lost(1)
     answers.set()
     eventually(lambda: meeting.peer(1) == there)
 
@@ -362,9 +362,9 @@ def test_a_node_that_comes_again_is_found_when_it_asks(tmp_path: Path, monkeypat
     meeting.failed(1, TimeoutError())
     after = replace(before, address=("127.0.0.1", 10))
     other.tell(after)
-    assert meeting.peer(1) is None and 1 in meeting
+    assert meeting.peer(1) is None and meeting.is_lost(1)
     meeting.heard(1)
-    assert meeting.peer(1) == after and 1 not in meeting
+    assert meeting.peer(1) == after and not meeting.is_lost(1)
 
 
 def test_nodes_pass_on_which_of_them_are_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
