@@ -88,12 +88,6 @@ class Blocks:
             finally:
                 os.close(descriptor)
 
-    def has(self, begin: int, end: int) -> bool:
-        """Returns whether all bytes from `begin` up to `end` are present."""
-        first, last = self._touched(begin, end)
-        wanted = (1 << last - first) - 1
-        return self._number(first, last) & wanted == wanted
-
     def missing(self, begin: int, end: int) -> list[Range]:
         """Returns the ranges that are not there, rounded out to blocks, in order and apart from each other."""
         return self.missing_of([(begin, end)])

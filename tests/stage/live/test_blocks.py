@@ -61,7 +61,6 @@ def test_any_sequence_of_changes_gives_what_a_set_of_blocks_gives(tmp_path_facto
     lacking = {number for number in touched if number not in there}
     missing = blocks.missing(begin, begin + size)
     assert {number for low, high in missing for number in range(low // BLOCK_BYTES, -(-high // BLOCK_BYTES))} == lacking
-    assert blocks.has(begin, begin + size) == (not lacking)
     assert blocks.missing_of([(begin, begin + size)] * 2) == missing
     assert all(high < low for (_, high), (low, _) in pairwise(missing))
     whole = [min((number + 1) * BLOCK_BYTES, num_bytes) - number * BLOCK_BYTES for number in there]

@@ -59,7 +59,7 @@ def test_no_block_is_marked_before_its_bytes_are_in_the_file(live: LiveFolder, m
         if os.fstat(descriptor).st_size != FILE.num_bytes:  # the bits' own file
             return pwrite(descriptor, data, offset)
         bits = Blocks.open(live.blocks(FILE), FILE.num_bytes)  # as a loader in another process
-        seen.append(bits.has(offset, offset + len(data)))
+        seen.append(not bits.missing(offset, offset + len(data)))
         bits.close()
         return pwrite(descriptor, data, offset)
 
