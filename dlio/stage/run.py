@@ -107,13 +107,9 @@ def _listing(topology: Topology, needs: Needs | None) -> AbstractContextManager[
 
 def _carried_out(strategy: Strategy, job: Job) -> Outcome:
     try:
-        if strategy.NEEDS.shared:
-            from dlio.stage.engine.shared import complete_shared  # loaded if needed, as the next two
-
-            return complete_shared(job, strategy)
         meeting = None
         if strategy.NEEDS.exchange:
-            from dlio.stage.meeting.gathering import met
+            from dlio.stage.meeting.gathering import met  # loaded if needed, as the next one
 
             job, meeting = met(job)
         return complete(job, strategy, meeting)

@@ -1,6 +1,6 @@
 """The engine: fills a copy and serves it, one process a node and copy.
 
-complete   claims, fills, publishes and serves a copy; shared: one that all nodes see
+complete   claims, fills, publishes and serves a copy, also one that all nodes see
 foreground in a process that waits for the copy: `dlio stage`
 background in a process apart from all ranks: the agent, which __main__ starts
 node       its running parts, and its end

@@ -1,4 +1,4 @@
-"""Completing a copy: one process of a node fills and serves it, the others wait for it.
+"""Completing a copy: one process of a node fills and serves it, the others wait for it, or all nodes fill it together.
 
 The process that fills is a `dlio stage` (foreground.py) or an agent (background.py). If it dies, another one
 continues with its unfinished files.
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlio.cluster.liveness import Heartbeats
 from dlio.dataset.manifest import File
+from dlio.dataset.shard import files_of
 from dlio.errors import DlioError, StorageError
 from dlio.io import limits, world
 from dlio.io.files import FULL
@@ -34,7 +35,7 @@ from dlio.stage.engine.writing import Create
 from dlio.stage.job import Job, Listeners, Outcome, await_leader
 from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.planning.plan import Plan
-from dlio.stage.strategies import Strategy
+from dlio.stage.strategies import LayingOut, Strategy
 
 if TYPE_CHECKING:
     from dlio.stage.engine.background import Background  # which a `dlio stage` does not load
@@ -60,9 +61,12 @@ def complete(job: Job, strategy: Strategy, meeting: Meeting | None = None) -> Ou
         UsageError: the job lacks what the strategy needs.
         ManifestError: a file has a reserved name.
         DigestError: a source file is damaged.
-        StorageError: no room, no permission, an input/output error, or the process that filled the copy failed.
+        StorageError: no room, no permission, an input/output error, or the process that filled the copy failed; a
+            layout was refused.
     """
     try:
+        if strategy.NEEDS.shared:
+            return choosing_again(partial(_complete_together, job, strategy))
         return choosing_again(partial(_complete, job, strategy.plan(job), strategy.copy_name(job), meeting))
     except BaseException as error:
         if meeting:
@@ -107,6 +111,46 @@ def _complete(job: Job, plan: Plan, copy: str, meeting: Meeting | None) -> Outco
         with residue_removed(folder, claims[0]):
             filled = fill(job, plan, folder, claims, Foreground(job), meeting=meeting)
     return replace(filled, manifest=staged)
+
+
+def _complete_together(job: Job, strategy: Strategy) -> Outcome:
+    """Returns as `complete`, of a copy that all nodes see: they fill it together, each its share first.
+
+    Then a node goes through the other shares. It waits for a share whose node works, and copies a share whose node died
+    or never came. So the copy is complete when the first node returns, whichever node is lost.
+    """
+    check_names(job.manifest)
+    whole = folder_for_us(job.dest, strategy.copy_name(job), files_of(job.manifest.shards))
+    staged = replace(job.manifest, root=whole.path)
+    if whole.holds(files_of(job.manifest.shards)):
+        check_safe(whole)
+        return Outcome(staged)
+    open_for_us(whole)
+    laid_out = strategy.layouts(job) if isinstance(strategy, LayingOut) else {}
+    create = (lambda path, file: laid_out[file.name].create(path)) if laid_out else None
+    node, nodes = job.topology.node_and_count or (0, 1)
+    done = []
+    for share in ((node + step) % nodes for step in range(nodes)):
+        plan = strategy.plan(replace(job, topology=replace(job.topology, node_rank=share, num_nodes=nodes)))
+        done.append(_copy_share(job, replace(whole, share=f"{share}of{nodes}"), plan, create))
+    for name, layout in laid_out.items():
+        layout.check(whole.path / name)
+    with claimed(whole.claims / "manifest", whole.is_published) as claim:
+        if claim is not None:
+            for share in range(nodes):
+                LiveFolder(replace(whole, share=f"{share}of{nodes}")).remove_unfinished()  # of killed nodes
+            whole.finish(job.manifest, [file.name for file in files_of(job.manifest.shards)], job.access(None))
+    check_safe(whole)
+    return Outcome(staged, sum(each.source_bytes for each in done), sum(each.copied_bytes for each in done))
+
+
+def _copy_share(job: Job, folder: StagedFolder, plan: Plan, create: Create | None) -> Outcome:
+    """Copies one share, or waits for the node that copies it."""
+    with claimed(folder.claims, lambda: not folder.missing(plan.wanted)) as claims:
+        if claims is None:
+            return Outcome(job.manifest)
+        with residue_removed(folder, claims[0]):
+            return fill(job, plan, folder, claims, Foreground(job), create=create)
 
 
 def _is_filled_apart(folder: StagedFolder, plan: Plan, meeting: Meeting) -> bool:

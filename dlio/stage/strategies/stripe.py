@@ -1,6 +1,6 @@
 """Stripe: the nodes together copy the data set into a folder of the shared file system, striped for fast reading.
 
-Each node copies its share, and then what other nodes have left of theirs (dlio/stage/engine/shared.py).
+Each node copies its share, and then what other nodes have left of theirs (dlio/stage/engine/complete.py).
 
 Cost of S bytes on N nodes, with the rates of `Machine`: 2 max(S / source, S / (N client)), since the data set is read
 from and written to the shared file system; more if the files leave some of its storage targets unused.
