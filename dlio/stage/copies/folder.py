@@ -219,7 +219,8 @@ class StagedFolder:
             StorageError: the file system refused.
         """
         manifest = Learned(self.path).applied(manifest)
-        for folder in self._folders(names) if manifest.format != TREE else ():  # which is synced as a whole
+        is_tree = manifest.format == TREE  # which is synced as a whole
+        for folder in () if is_tree else self._folders(names):
             files.sync_folder(folder)
         last = self.path / CONTROL / NAME
         with files.storage_errors("create", self._aside):
@@ -227,7 +228,8 @@ class StagedFolder:
         files.publish(manifest.save(self._aside), last)
         shutil.rmtree(self.path / CONTROL / ASIDE, ignore_errors=True)
         self._give([last, self.marker], names, access)
-        restore(manifest, self.path)
+        if is_tree:
+            restore(manifest, self.path)
         files.publish(last, self.path / NAME)
 
     def access(self) -> Access:

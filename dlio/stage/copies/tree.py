@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from dlio.dataset.location import TREE
 from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.dataset.tree import Entry, entries_of, slices
 from dlio.errors import ManifestError, StorageError
@@ -112,9 +111,6 @@ class Groups:
         self._lock = world.lock()
         self._in_memory: OrderedDict[str, int] = OrderedDict()
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._groups
-
     def write(self, name: str, data: memoryview) -> None:
         """Writes the files of a group, then notes their digests; raises StorageError."""
         aside = self._unfinished / name.replace("/", ".")  # no file's name
@@ -155,15 +151,13 @@ def restore(manifest: Manifest, root: Path) -> None:
     """Makes what the list of a copy holds besides files, and gives all their modes and times; may be done again.
 
     Args:
-        manifest: of the copy; of a data set, nothing is done.
+        manifest: of the copy.
         root: the folder of the copy, which has all its files.
 
     Raises:
         ManifestError: the list is damaged, or would change what is dlio's own in the copy.
         StorageError: the file system refused.
     """
-    if manifest.format != TREE:
-        return
     entries = entries_of(manifest, root)
     check_reserved(entries[0].path)
     if deep := [entry.path for entry in entries if entry.path.count("/") > MOST_LEVELS]:

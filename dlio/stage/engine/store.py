@@ -57,7 +57,9 @@ class Store:
         self._create, self._report = create, report
         self._files, self._final = live.files, str(live.staged.path)
         self.learned = Learned(live.staged.path, plan.groups)
-        self._groups = Groups(live.staged.path, plan.groups, self.learned, live.files)
+        if grouped := plan.groups:
+            self._groups = Groups(live.staged.path, grouped, self.learned, live.files)
+        self._grouped = grouped
         self._lock, self._counting, self._finished = world.lock(), world.lock(), set[int]()
         self._begun, self._at_once = dict[int, Begun](), set[int]()  # the latter are being written as a whole
         self._has_residue = self._files.is_dir() and any(each.name != CONTROL for each in self._files.iterdir())
@@ -133,7 +135,7 @@ class Store:
         """
         path = self._path(number)
         with files.storage_errors("write", path), trace.span("write copy", "stage", self.listed[number].name):
-            if self.listed[number].name in self._groups:
+            if self.listed[number].name in self._grouped:
                 self._write_group(number, data)
             elif self._is_small(number):
                 self._write_whole(number, path, data)
@@ -246,7 +248,7 @@ class Store:
         """Yields a descriptor to read a kept file from, be it finished or not; raises StorageError."""
         path = self._path(number)
         with files.storage_errors("read", path):
-            if (name := self.listed[number].name) in self._groups:
+            if (name := self.listed[number].name) in self._grouped:
                 with self._groups.opened(name) as descriptor:
                     yield descriptor
                 return
@@ -260,7 +262,8 @@ class Store:
     def close(self) -> None:
         """Closes the blocks of unfinished files; nothing else may be called at the same time or later."""
         self.learned.close()
-        self._groups.close()
+        if self._grouped:
+            self._groups.close()
         for begun in self._begun.values():
             begun.blocks.close()
 
@@ -272,7 +275,7 @@ class Store:
 
     def _is_small(self, number: int) -> bool:
         file = self.listed[number]
-        return file.num_bytes <= SMALL_BYTES or file.name in self._groups
+        return file.num_bytes <= SMALL_BYTES or file.name in self._grouped
 
     def _algorithm(self, number: int) -> str:
         return self.listed[number].digest.partition(":")[0] or files.DEFAULT_DIGEST
