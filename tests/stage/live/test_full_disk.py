@@ -18,6 +18,7 @@ from dlio.locking.claim import claimed
 from dlio.stage.client import launch
 from dlio.stage.client.client import NoRoomError
 from dlio.stage.client.filling import LiveFilling, cached
+from dlio.stage.client.resolve import opened
 from dlio.stage.client.start import Task
 from dlio.stage.copies import lease, node_cache
 from dlio.stage.copies.base_folder import open_up
@@ -191,6 +192,30 @@ def test_a_loader_reads_the_source_while_there_is_no_room_for_an_agent(
     assert f"{source.root} is read where it is, and not cached on this node" in caplog.text
     assert caplog.text.count("cannot claim") == 1
     assert open_data(source.root, full).pool.folders[0].manifest.root == source.root
+
+
+def test_a_part_whose_agent_has_no_room_to_start_again_is_read_from_the_source(
+    source: Manifest, small_disk: Disk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The part alone would be another order than that of the other ranks."""
+    disk = small_disk(DISK)
+    monkeypatch.setattr(launch, "_begun", _in_this_process)
+    numbers = {
+        "RANK": 0,
+        "WORLD_SIZE": 2,
+        "LOCAL_RANK": 0,
+        "LOCAL_WORLD_SIZE": 1,
+        "GROUP_RANK": 0,
+        "GROUP_WORLD_SIZE": 2,
+    }
+    for name, value in {**numbers, "DLIO_LAUNCHER": "torchrun", "DLIO_STAGED": disk}.items():
+        monkeypatch.setenv(name, str(value))
+    with working(task(source.root, disk, 0, 2, strategy="partition")) as node:
+        eventually(lambda: is_complete(node))
+    assert node.folder.has_manifest()
+    fill_up(disk)
+    manifest, filling = opened(source.root)
+    assert manifest == source and filling is None and "is read where it is" in caplog.text
 
 
 def test_a_background_stage_without_room_is_no_failure(
