@@ -158,7 +158,7 @@ def test_a_meeting_folder_that_hangs_holds_up_no_file_of_this_node(tmp_path: Pat
     meeting = Meeting(cast(MeetingFolder, place), 0, 2, "0" * 32)
     assert meeting.expects(1)
     meeting._other(1).look_at = 0.0
-    assert not meeting.was_expected(1) and place.looks == 1  # which is asked under the lock of all fetching
+    assert not meeting.expects(1, looks=False) and place.looks == 1  # which is asked under the lock of all fetching
     fetching = Fetching(cast(StagingSource, Source()), plan, meeting)
     store = Store(_made(tmp_path), plan, range(8), Anywhere().name_of, Anywhere().access)
     fill = Fill(store, fetching)
