@@ -1,6 +1,6 @@
 """Arrays, and the same bytes as encoded images: packed and loaded in every format, in CPU microseconds a sample.
 
-    python benchmarks/arrays.py /dev/shm/arrays [--formats tfrecord,lmdb]
+    python benchmarks/arrays.py /var/tmp/arrays [--formats tfrecord,lmdb]        reads from /dev/shm take longer
 
 Packing: arrays uint8[32,32,3] with a label, made in memory, into one shard, and the same bytes as `image: bytes`.
 Loading: these arrays, shuffled, in batches of 256, unchanged and by `RandomCrop(32, padding=4, flip=True)`, by the

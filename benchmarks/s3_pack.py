@@ -33,9 +33,13 @@ class Bucket:
     def __init__(self, folder: Path, seconds: float) -> None:
         self.folder = folder
         self.seconds = seconds
+        self.counts = {"requests": 0, "bytes": 0}
 
-    async def answer(self, request: web.Request) -> web.Response:
-        """Returns a listing, or an object."""
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Returns a listing, an object or a range of it; or what was asked for since this was asked for last."""
+        if request.path == "/-counts":
+            counts, self.counts = self.counts, {"requests": 0, "bytes": 0}
+            return web.json_response(counts)
         await asyncio.sleep(self.seconds)
         key = request.path.removeprefix(f"/{BUCKET}").strip("/")
         if not key:
@@ -43,7 +47,11 @@ class Bucket:
         path = self.folder / key
         if not path.is_file():
             return web.Response(status=404, text="<Error><Code>NoSuchKey</Code></Error>")
-        return web.Response(body=path.read_bytes(), headers={"ETag": f'"{path.stat().st_mtime_ns}"'})
+        if request.method == "GET":
+            start, end, _ = request.http_range.indices(path.stat().st_size)
+            self.counts["requests"] += 1
+            self.counts["bytes"] += end - start
+        return web.FileResponse(path)
 
     def listing(self, query: web.BaseRequest) -> str:
         """Returns the answer to ListObjectsV2, in one page."""
