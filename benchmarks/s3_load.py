@@ -61,7 +61,7 @@ def prepare(data: Path) -> Path:
 
 def dlio(bucket: Path, num_workers: int) -> Iterator[list[bytes]]:
     """Yields the records of a packed data set, which an agent stages at the same time."""
-    with tempfile.TemporaryDirectory() as local:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as local:  # the agent ends later
         yield from _batches(PackedSamples(f"s3://{BUCKET}/dlio/packed", cache=local), num_workers)
 
 
@@ -193,6 +193,7 @@ def main() -> None:
                 continue
             line = next(line for line in reversed(done.stdout.splitlines()) if line.startswith("{"))
             found[way, workers].append(json.loads(line) | _counts(url))
+            print(f"{way}, {workers} workers: {found[way, workers][-1]}", file=sys.stderr, flush=True)
     for (way, workers), runs in found.items():
         if runs:
             best = sorted(runs, key=lambda run: run["rate"])[len(runs) // 2]  # the median run
