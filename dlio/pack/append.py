@@ -112,7 +112,7 @@ def container(onto: Manifest | None, asked: str | None) -> str:
 def check_fields(onto: Manifest, schema: Schema) -> None:
     """Raises UsageError if new samples have other fields than those of a data set."""
     if schema.types() != onto.schema.types():
-        raise UsageError(f"{onto.root} has the fields {onto.schema}, the new samples have {schema}")
+        raise UsageError(f"{onto.root} has the fields ({onto.schema}), the new samples have ({schema})")
 
 
 def first_shard(onto: Manifest) -> int:

@@ -80,7 +80,7 @@ class ArrowFiles:
                 taken = _taken(file, table, self.columns)
                 schemas.append(schema_of(table.schema, taken))
                 if schemas[0].fields != schemas[-1].fields:
-                    raise SourceError(f"{file} has {schemas[-1]}, {files[0].name} has {schemas[0]}")
+                    raise SourceError(f"{file} has ({schemas[-1]}), {files[0].name} has ({schemas[0]})")
                 rows = np.array(list(table.groups()), "int64").reshape(-1, 3)
                 groups.append(np.insert(rows, 0, number, axis=1))
                 images = images or _image_fields(table.schema, taken)

@@ -77,7 +77,7 @@ class Joined:
         for source, each in zip(self.sources, found, strict=True):
             theirs = each.schema
             if theirs.types() != first.types() or theirs.label_offset != first.label_offset:
-                raise SourceError(f"{source.path} has {theirs}, {self.sources[0].path} has {first}")
+                raise SourceError(f"{source.path} has ({theirs}), {self.sources[0].path} has ({first})")
             if each.image_fields != found[0].image_fields:
                 raise SourceError(f"{source.path} has images in {each.image_fields}, others in {found[0].image_fields}")
             if theirs.class_names != first.class_names and not _are_joinable(each, found[0]):

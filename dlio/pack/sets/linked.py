@@ -243,7 +243,7 @@ def common(manifests: Sequence[Manifest]) -> Manifest:
             raise UsageError(f"{where}: one is {first.format}, one {other.format}: dlio convert one of them first")
         plain = [replace(each.schema, class_names=()) for each in (first, other)]
         if plain[0] != plain[1]:
-            raise UsageError(f"{where}: their fields or label offsets differ: {first.schema}, {other.schema}")
+            raise UsageError(f"{where}: their fields or label offsets differ: ({first.schema}) and ({other.schema})")
         if other.class_names != first.class_names[: len(other.class_names)]:
             raise UsageError(f"{where}: their class lists differ: pack one again with --classes {first.root}")
     return first

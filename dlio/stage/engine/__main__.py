@@ -100,7 +100,8 @@ def main() -> None:
     def say(line: str) -> None:
         if not said:
             said.append(line)
-            os.write(1, line.replace("\n", " ").encode() + b"\n")
+            with suppress(BrokenPipeError):  # who started it was interrupted: it fills the copy nevertheless
+                os.write(1, line.replace("\n", " ").encode() + b"\n")
             null = os.open(os.devnull, os.O_RDWR)
             os.dup2(null, 0)
             os.dup2(null, 1)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _HELD = 128  # open files from which ranges are read
 _THREADS = 16  # each stat of a file of a server is a round trip
+T = TypeVar("T")
 _LOOKED_AT = 256  # files, so that it takes a moment however many there are
 
 
@@ -90,10 +91,14 @@ def check_readable(manifest: Manifest) -> None:
     It checks the first file, the last, and evenly spread ones. It reads none, and asks no server of a URL.
     """
     if manifest.root.is_dir():
-        shards = manifest.shards[manifest.format == TREE :]  # without the list, which each copy makes
-        listed = [file for shard in shards for file in files_here(manifest, shard)]
-        chosen = [*listed[:: len(listed) // _LOOKED_AT + 1], *listed[-1:]]
+        shards = _spread(manifest.shards[manifest.format == TREE :])  # without the list, which each copy makes
+        chosen = _spread([file for shard in shards for file in files_here(manifest, shard)])
         in_threads(_THREADS, partial(_check_readable, manifest.root), chosen, "dlio-look")
+
+
+def _spread(items: Sequence[T]) -> list[T]:
+    """Returns the first, the last, and evenly spread ones: at most `_LOOKED_AT` and one more."""
+    return [*items[:: len(items) // _LOOKED_AT + 1], *items[-1:]]
 
 
 def _check_readable(root: Path, file: File) -> None:

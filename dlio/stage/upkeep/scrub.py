@@ -111,8 +111,8 @@ def scrub(
 
 def _owned(dest: str | os.PathLike[str] | None) -> Iterator[tuple[int, str, str]]:
     """Yields the owner of each copy that this user may check, the folder in which it lies, and its name."""
-    if dest is not None and not os.path.lexists(dest):  # a check of a misspelt one would never find anything wrong
-        raise StorageError(f"{dest} does not exist: name the folder that was given to dlio stage")
+    with files.storage_errors("access", Path(dest or "/")):
+        os.stat(dest or "/")  # noqa: PTH116  a check of a misspelt one would never find anything wrong
     for parent in folders_with_copies(dest):
         for folder in copies(parent):
             with suppress(OSError):

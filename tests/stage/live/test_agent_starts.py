@@ -42,7 +42,7 @@ from dlio.stage.run import run
 from dlio.stage.upkeep.clean import clean
 from tests.helpers.forked import Forked, wait_for
 from tests.helpers.live import eventually, filled, is_complete, task, working
-from tests.helpers.staging import MiB, assert_staged, damaged_files
+from tests.helpers.staging import MiB, assert_staged, damaged_files, write_dataset
 
 
 def test_plain_stage_goes_on_with_what_an_agent_left(
@@ -340,3 +340,15 @@ def test_an_agent_that_is_always_killed_is_an_error(
     with pytest.raises(StorageError, match=r"ended before it was ready, 3 times \(no memory\): see .*/live/agent\.log"):
         ensure_agent(source.root, tmp_path / "dest")
     assert (tmp_path / "python.runs").read_text() == "x\n" * 3
+
+
+def test_an_agent_goes_on_if_the_process_that_started_it_has_ended(tmp_path: Path) -> None:
+    """Nobody reads what it says then; its answer is that it is ready."""
+    source = write_dataset(tmp_path / "source", [1000])
+    dlio.stage(source, tmp_path)
+    reader, writer = os.pipe()
+    os.close(reader)
+    command, given = [sys.executable, "-m", "dlio.stage.engine"], task(source.root, tmp_path).to_json()
+    done = subprocess.run(command, input=given, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(writer)
+    assert done.stderr == ""
