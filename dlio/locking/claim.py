@@ -186,7 +186,9 @@ def _wait_for_claim(
         try:
             mine = claim_file.make(folder, latest.number + 1 if latest else 1)
         except StorageError as error:
-            if error.errno not in FULL or not give_way():
+            if error.errno not in FULL:
+                raise
+            if not give_way() and claim_file.latest(folder) == latest:  # else another process has made room
                 raise
             continue
         if mine is None:

@@ -71,6 +71,28 @@ def test_an_interrupted_owner_leaves_the_work_to_the_next(tmp_path: Path) -> Non
         done.touch()
 
 
+def test_who_finds_no_room_succeeds_one_that_has_made_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Below(tmp_path, ("claims",))
+
+    def full(*_: object) -> None:
+        raise StorageError(errno.ENOSPC, "no room")
+
+    def other_makes_room() -> bool:
+        patch.undo()
+        first = claim_file.make(folder, 1)
+        assert first
+        claim_file.rewrite(folder, replace(first, state="released"))
+        return False
+
+    with monkeypatch.context() as patch:
+        patch.setattr(claim_file, "make", full)
+        with claimed(folder, lambda: False, give_way=other_makes_room) as claims:
+            assert claims and claims[0].number == 2
+    monkeypatch.setattr(claim_file, "make", full)
+    with pytest.raises(StorageError, match="no room"), claimed(folder, lambda: False, give_way=lambda: False):
+        pass
+
+
 def fail(folder: Path, ready: Path, go: Path) -> None:
     with claimed(folder, lambda: False):
         ready.touch()

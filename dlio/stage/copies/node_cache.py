@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
-import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +23,7 @@ from dlio.locking.claim import forget, is_in_progress
 from dlio.stage.copies import lease
 from dlio.stage.copies.base_folder import ABSENT, CACHE, CLAIMS, copy_named, marker_of, may_change, open_cache
 from dlio.stage.copies.folder import StagedFolder
-from dlio.stage.copies.live_folder import FILES, LiveFolder
+from dlio.stage.copies.live_folder import LiveFolder
 
 # A copy to remove is renamed twice: to the first name while its leases are read again, to the second once certain.
 LEAVING, REMOVED = ".leaving-", ".removed-"
@@ -134,27 +132,13 @@ def make_way(live: LiveFolder, others: Sequence[File], room: int) -> int:
     return max(0, excess)
 
 
-def give_way(folder: StagedFolder) -> bool:
-    """Makes room for a claim on a copy that nobody fills, and returns whether it has removed something.
+def give_way(folder: StagedFolder) -> Callable[[], bool]:
+    """Returns what makes room for a claim on a copy: each call removes another copy that nobody uses, if it can.
 
-    That is another copy that nobody uses, or the unfinished files of this one. These get another name first. Who has
-    claimed the copy by then gets them back, and who does so later makes others.
+    It returns whether it has removed one. Each copy is tried once.
     """
-    if any(map(remove_unused, _others(folder))):
-        return True
-    live = LiveFolder(folder)
-    link, aside = live.path / FILES, live.path / f"{FILES}{LEAVING}"
-    if lease.is_shared(folder) or not link.is_symlink():
-        return False
-    with suppress(OSError):
-        link.rename(aside)
-        if is_filled := is_being_filled(folder):
-            os.link(aside, link, follow_symlinks=False)
-        else:
-            shutil.rmtree(live.path / aside.readlink(), ignore_errors=True)
-        aside.unlink()
-        return not is_filled
-    return False
+    others = _others(folder)
+    return lambda: any(map(remove_unused, others))
 
 
 def _others(folder: StagedFolder) -> Iterator[StagedFolder]:

@@ -61,7 +61,7 @@ def _chosen(stack: ExitStack, task: Task) -> tuple[Job, Plan, StagedFolder, Clai
     """Returns as `Task.prepared`, and this process's claim; None if another process serves the copy."""
     job, plan, folder = task.prepared()
     open_for_us(folder)
-    claims = stack.enter_context(claimed(folder.claims, _is_served(folder, plan), give_way=partial(give_way, folder)))
+    claims = stack.enter_context(claimed(folder.claims, _is_served(folder, plan), give_way=give_way(folder)))
     if claims is None:
         check_safe(folder)
     return job, plan, folder, claims

@@ -104,7 +104,7 @@ def _complete(job: Job, plan: Plan, copy: str, meeting: Meeting | None) -> Outco
             plan, meeting = Plan(plan.manifest), None
         return following.is_done()
 
-    with closing(following), claimed(folder.claims, is_done, give_way=partial(give_way, folder)) as claims:
+    with closing(following), claimed(folder.claims, is_done, give_way=give_way(folder)) as claims:
         if claims is None:
             check_safe(folder)
             return Outcome(staged, has_waited=True)

@@ -19,7 +19,7 @@ from dlio.stage.client import launch
 from dlio.stage.client.client import NoRoomError
 from dlio.stage.client.filling import LiveFilling, cached
 from dlio.stage.client.resolve import opened
-from dlio.stage.client.start import Task
+from dlio.stage.client.start import Task, ensure_agent
 from dlio.stage.copies import lease, node_cache
 from dlio.stage.copies.base_folder import open_up
 from dlio.stage.copies.folder import StagedFolder
@@ -27,6 +27,7 @@ from dlio.stage.copies.live_folder import FILES, LiveFolder
 from dlio.stage.copies.node_cache import give_way, make_way
 from dlio.stage.engine import __main__ as agent_main
 from dlio.stage.engine import writing
+from dlio.stage.engine.background import Background
 from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.node import Node
 from dlio.stage.meeting import meeting as meetings
@@ -130,38 +131,40 @@ def test_a_copy_that_another_job_uses_or_that_is_complete_loses_nothing(
     assert make_way(live, here, SIZE) == 0 and sum(map(node.folder.has, here)) == 1
 
 
-def _killed(source: Manifest, disk: Path, monkeypatch: pytest.MonkeyPatch) -> StagedFolder:
-    """Returns the folder of a copy on a full disk, with the unfinished files of an agent that was killed."""
-    with monkeypatch.context() as patch:
-        patch.setattr(Fill, "_finish", lambda *_: None)
-        patch.setattr(writing, "ONCE_BYTES", 0)
-        with working(task(source.root, disk)) as node:
-            eventually(lambda: node.store.present_bytes >= 8 * SIZE)
-    fill_up(disk)
-    return node.folder
-
-
-def test_unfinished_files_make_way_for_a_claim(
-    source: Manifest, small_disk: Disk, monkeypatch: pytest.MonkeyPatch
+def test_a_copy_that_nobody_uses_makes_way_for_a_claim(
+    tmp_path: Path, small_disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = _killed(source, small_disk(DISK), monkeypatch)
-    with pytest.raises(StorageError, match=r"cannot claim .*: No space left"), claimed(folder.claims, lambda: False):
+    monkeypatch.setattr(launch, "_begun", _in_this_process)
+    monkeypatch.setattr(Background, "until_unneeded", lambda *_: None)
+    disk = small_disk("size=1m")
+    stages: tuple[Callable[[Path, Path], object], ...] = (run, run, ensure_agent)
+    for number, stage in enumerate(stages):
+        source = write_dataset(tmp_path / str(number), [SIZE >> number])
+        stage(source.root, disk)
+        folder = StagedFolder(disk, source.content_id)
+        assert folder.has_manifest() and [copy.copy for copy in node_cache.copies(disk)] == [folder.copy]
+        lease.drop(folder, "")
+        fill_up(disk)
+    refused = pytest.raises(StorageError, match=r"cannot claim .*: No space left on device: free some space")
+    with refused, claimed(folder.claims, lambda: False, give_way=give_way(folder)):
         pass
-    with pytest.raises(StorageError, match=r"has [\d,]+ bytes free and [\d,]+ are needed"):
-        run(source.root, folder.dest)
 
 
-def test_unfinished_files_are_given_back_to_who_claims_them_at_that_moment(
-    source: Manifest, small_disk: Disk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = _killed(source, small_disk(DISK), monkeypatch)
-    files = LiveFolder(folder).files
-    before = sorted(path.name for path in files.rglob("*"))
-    monkeypatch.setattr(node_cache, "is_being_filled", lambda _: True)
-    assert not give_way(folder)
-    assert LiveFolder(folder).files == files and sorted(path.name for path in files.rglob("*")) == before
-    monkeypatch.undo()
-    assert give_way(folder) and not list(LiveFolder(folder).path.glob(f"{FILES}*")) and not give_way(folder)
+def test_nothing_makes_way_for_a_claim_that_its_own_copy_names(tmp_path: Path) -> None:
+    """On a full disk, another user may have made the copy's folder before its claim, with links to what this user has.
+
+    So a claim takes nothing of its own copy, not even one that nobody uses.
+    """
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis.tex").write_text("text")
+    run(write_dataset(tmp_path / "source", [SIZE]).root, tmp_path / "dest")
+    folder = next(iter(node_cache.copies(tmp_path / "dest")))
+    lease.drop(folder, "")
+    live = LiveFolder(folder)
+    live.path.mkdir()
+    (live.path / FILES).symlink_to(tmp_path / "home")
+    assert not give_way(folder)()
+    assert folder.has_manifest() and (live.path / FILES / "thesis.tex").read_text() == "text"
 
 
 def _in_this_process(text: str) -> tuple[str, str]:
