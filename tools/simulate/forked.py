@@ -31,7 +31,9 @@ from tools.simulate.scenario import Outcome
 Value = TypeVar("Value")
 
 _MEMORY = Path("/dev/shm")
-_TOGETHER = 20  # schedules of one process, whose memory they keep until it ends
+#: Schedules of one process, which keep its memory until it ends: few in the first ones, so that all processors get
+#: some, and more later, since a process takes 0.3 s until it has touched the memory that it shares with its parent.
+_FIRST, _LATER = 20, 100
 _DESCRIPTORS = Path("/proc/self/fd")  # of this process
 
 
@@ -65,10 +67,12 @@ def several(schedules: Iterable[Schedule], at_a_time: int = 0) -> Iterator[Outco
         at_a_time: processes; 0 for as many as keep all processors busy.
     """
     left, running, most = iter(schedules), deque[_Group](), at_a_time or 2 * len(os.sched_getaffinity(0))
+    begun = 0
     try:
         while True:
-            while len(running) < most and (some := list(islice(left, _TOGETHER))):
+            while len(running) < most and (some := list(islice(left, _FIRST if begun < most else _LATER))):
                 running.append(_Group(some))
+                begun += 1
             if not running:
                 return
             yield from running[0].outcomes()
