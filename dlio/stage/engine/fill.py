@@ -23,6 +23,7 @@ from dlio.stage.planning import flows
 from dlio.stage.protocol.wire import Origin, Span
 
 LATER_SECONDS, _OVERDUE_SECONDS = 0.1, 1.0
+_FINISHERS = 4  # threads that verify and sync whole files, while others bring what readers wait for
 
 
 class Fill:
@@ -52,14 +53,16 @@ class Fill:
         self._is_read_soon = kinds > 1 and not is_hurried  # by others, from the page cache; a broadcast does with less
         self.failure: BaseException | None = None
         self.settled = world.event()
-        self._finishing, self._origins = set[int](), dict[int, Origin]()
+        self._whole, self._finishing, self._origins = dict[int, None](), set[int](), dict[int, Origin]()
+        self._finishers = self._most * kinds if is_hurried else _FINISHERS
         self._progress, self.latest = dict[int, float](), 0.0
         self._buffers, self._threads = Buffers(), list[world.Thread]()
         self._stopped, self._ends_at = False, float("inf")
 
     def start(self, threads: int = 0) -> None:
-        """Starts threads of each kind, or as many as the system allows; raises MissingError if that is none."""
-        self._threads = started_up_to((threads or self._most) * len(self._pending), self._work, "dlio-fill")
+        """Starts threads for all kinds, or as many as given, or allowed; raises MissingError if that is none."""
+        most = self._most * len(self._pending) + (0 if self._is_hurried else _FINISHERS)
+        self._threads = started_up_to(threads or most, self._work, "dlio-fill")
 
     def stop(self) -> bool:
         """Ends the threads, and returns whether they do within a moment: one may hang in a read of the source."""
@@ -181,8 +184,10 @@ class Fill:
                 pending.release(piece, is_urgent=is_urgent)
                 is_last = piece.number not in self._under_way
             self._waiters.wake(piece.number, piece.begin, piece.end)
-            if is_last:
-                self._finish(piece.number)
+            number = piece.number if is_last else None
+            while number is not None:
+                self._finish(number)
+                number = self._left_whole()
 
     def _bring(self, pending: Pending, piece: Piece, is_urgent: bool) -> None:
         """Fetches and writes a piece that this thread has taken."""
@@ -240,10 +245,22 @@ class Fill:
                     self._finishing.discard(number)
                 self._waiters.wake(number)
 
+    def _left_whole(self) -> int | None:
+        """Returns a file that was left to whoever finishes one; None if there is none."""
+        with self._changed:
+            may_finish = len(self._finishing) < self._finishers and not self._stopped
+            return self._whole.popitem()[0] if self._whole and may_finish else None
+
     def _begins_to_finish(self, number: int) -> bool:
-        """Returns whether a file is whole and nobody verifies it: from now on this thread does, and nobody writes."""
+        """Returns whether a file is whole and nobody verifies it: from now on this thread does, and nobody writes.
+
+        If enough threads finish files, it is left to them.
+        """
         with self._changed:
             if number in self._finishing or self._store.is_finished(number) or not self._store.is_whole(number):
+                return False
+            if len(self._finishing) >= self._finishers:
+                self._whole[number] = None
                 return False
             self._finishing.add(number)
             self._changed.notify()  # another thread fetches in the meantime
@@ -286,7 +303,8 @@ class Fill:
         with self._changed:
             while not self._stopped:
                 for pending in self._pending:
-                    if taken := pending.take():
+                    may_wait = pending is not self._pending[0] and self._pending[0].has_more
+                    if taken := pending.take(may_wait=may_wait):
                         self._progress[taken[0].number] = world.monotonic()
                         self._changed.hand_over()
                         return pending, *taken

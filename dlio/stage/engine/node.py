@@ -76,7 +76,9 @@ class Node:
         self.meeting = meeting
         self._is_published = folder.has_manifest()
         absent, told = self._lacking(plan), job.listeners.report
-        self.store = store = Store(self._live, plan, absent, job.source.name_of, job.access, create, told)
+        self.store = store = Store(
+            self._live, plan, absent, job.source.name_of, job.access, create, told, is_hurried=is_hurried
+        )
         self._had = store.present_bytes + sum(self._live.begun([plan.listed[number] for number in absent]).values())
         self.fetching = Fetching(job.source, plan, self.meeting, store.learned.receives, store.opened)
         self.fill = Fill(store, self.fetching, is_hurried=is_hurried)

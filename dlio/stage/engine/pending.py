@@ -26,7 +26,7 @@ _SHORT_SECONDS, _LONG_SECONDS = 0.25, 1.0
 _QUIET_SECONDS = 0.5  # since something was urgent
 _BURST_SECONDS = 3.0  # in which a loader that begins gets nearly all
 # pieces at a time, and their bytes; the first of an agent that has just started, for a loader that comes next
-_OPENING, _QUIET, _BUSY, _BURST = (2, 512 << 10), (4, MOST_BYTES), (4, 512 << 10), (1, 128 << 10)
+_OPENING, _QUIET, _BUSY, _BURST, _NONE = (2, 512 << 10), (4, MOST_BYTES), (4, 512 << 10), (1, 128 << 10), (0, 0)
 _OPENING_SECONDS = 0.02  # for which such a loader may have to wait for one of them
 
 
@@ -86,10 +86,15 @@ class FetchBudget:
             self._burst_began = now
         self._urgent_at = now
 
-    def now(self, rate: float) -> tuple[int, int]:
-        """Returns the pieces at a time, and the bytes of each, if the latest piece came at this rate."""
+    def now(self, rate: float, *, may_wait: bool = False) -> tuple[int, int]:
+        """Returns the pieces at a time, and the bytes of each, if the latest piece came at this rate.
+
+        None while readers wait if they `may_wait`: other nodes have them, and the source has more.
+        """
         now = world.monotonic()
         if now - self._urgent_at <= _QUIET_SECONDS:
+            if may_wait:
+                return _NONE
             return _BURST if now - self._burst_began < _BURST_SECONDS else _BUSY
         if self._hurried:
             return self._hurried, MOST_BYTES
@@ -125,6 +130,7 @@ class Pending:
 
     Attributes:
         pace: the size of a piece.
+        has_more: whether the background had another piece when it was last asked for one.
     """
 
     def __init__(
@@ -148,7 +154,7 @@ class Pending:
         self._rest = self._again = iter(tuple[deque[Piece]]())  # the latter: of divided files that are left, if due
         self._left, self._again_at = dict[int, None](), 0.0
         self._order: Sequence[int] = ()
-        self._in_background, self._next_round_at = 0, 0.0
+        self._in_background, self._next_round_at, self.has_more = 0, 0.0, True
 
     def follow(self, order: Sequence[int]) -> None:
         """Sets the order in which the background fetches files; replaces the one before."""
@@ -174,19 +180,23 @@ class Pending:
         queue.extend(pieces)
         return len(pieces)
 
-    def take(self) -> tuple[Piece, bool] | None:
-        """Returns the next piece, which is under way until it is released, and whether a reader waits for it."""
+    def take(self, *, may_wait: bool = False) -> tuple[Piece, bool] | None:
+        """Returns the next piece, which is under way until it is released, and whether a reader waits for it.
+
+        While readers wait, none that nobody waits for if these `may_wait`.
+        """
         if self._taken == self._threads:
             return None
         if (piece := self._next_of(self._asked)) is not None:
             self._taken += 1
             return piece, True
-        at_a_time, most = self._budget.now(self.pace.rate)
-        if self._in_background < at_a_time and (piece := self._next_ahead(most)) is not None:
-            self._taken += 1
-            self._in_background += 1
-            return piece, False
-        return None
+        at_a_time, most = self._budget.now(self.pace.rate, may_wait=may_wait)
+        if self._in_background < at_a_time:
+            piece = self._next_ahead(most)
+            self.has_more = piece is not None
+            self._taken += self.has_more
+            self._in_background += self.has_more
+        return (piece, False) if piece else None
 
     def release(self, piece: Piece, *, is_urgent: bool) -> None:
         """Notes that a piece is not under way any more."""

@@ -2,8 +2,9 @@
 
 What comes in order is digested from memory. What comes too early is held in memory until the bytes before it have come.
 Everything else is read from the file again: what was there when the agent started, or could not be held. That follows
-the pieces that come, so that little is left to be read at the end. Of what had to give way, a digest stays in memory:
-a disk that changes it would else give a digest of the file that all nodes agree on, since they get the same bytes.
+the pieces that come, so that little is left to be read at the end. Where readers may wait for pieces, it is left
+until the file is whole. Of what had to give way, a digest stays in memory: a disk that changes it would else give a
+digest of the file that all nodes agree on, since they get the same bytes.
 """
 
 from __future__ import annotations
@@ -36,11 +37,12 @@ class Held:
 
     Args:
         together: pieces of one file that come at a time, in any order: one from each node of a divided file.
+        is_hurried: somebody waits until all files are here.
     """
 
-    def __init__(self, together: int = 0) -> None:
+    def __init__(self, together: int = 0, *, is_hurried: bool = True) -> None:
         self._most = min(_FEW_HELD + together, MOST_HELD)
-        self.buffers = Buffers()
+        self.is_hurried, self.buffers = is_hurried, Buffers()
         self._lock = world.lock()
         self._pieces: dict[tuple[RunningDigest, int], _Piece] = {}
 
@@ -96,6 +98,7 @@ class RunningDigest:
         self.counted = 0
         self._is_past_cache = False  # whether a piece of it was written so
         self._is_left = False  # the rest is read when the file is whole
+        self._reads = held.is_hurried or blocks.present_bytes > 0  # as pieces come; else what readers got has gaps
         self._coming = dict[int, None]()  # where pieces begin that are being written
         self._noted: dict[int, tuple[int, str]] = {}  # by where pieces that are not held begin: where they end, digest
         self._piece: tuple[files.Hash, Span, str] | None = None  # one of these, a part of which was read again
@@ -146,6 +149,7 @@ class RunningDigest:
             StorageError: it cannot be read.
         """
         with self._lock, files.storage_errors("read", self._path):
+            self._reads = True
             self._count_held()
             self._read_up_to(self._blocks.num_bytes)
             self._leave()
@@ -175,7 +179,7 @@ class RunningDigest:
 
     def _reaches(self, begin: int) -> bool:
         """Returns whether all bytes before `begin` count, after reading some of those that are in the file already."""
-        if begin > self.counted:
+        if begin > self.counted and self._reads:
             coming = [each for each in tuple(self._coming) if each >= self.counted]
             most = min(begin, self.counted + _MOST_GAP, *coming)
             self._read_up_to(next((absent for absent, _ in self._blocks.missing(self.counted, most)), most))

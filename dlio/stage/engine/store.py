@@ -37,6 +37,7 @@ class Store:
         name_of, access: name a file at its source, and say who may read it; the latter raises StorageError.
         create: makes an unfinished file; None for a plain file.
         report: called with the bytes written since the last call, by one thread at a time.
+        is_hurried: somebody waits until all files are here.
 
     Attributes:
         written_bytes: written so far, holes included.
@@ -52,6 +53,8 @@ class Store:
         access: Callable[[File], Access],
         create: writing.Create | None = None,
         report: Callable[[int], None] | None = None,
+        *,
+        is_hurried: bool = True,
     ) -> None:
         self.listed, self._name_of, self._access = plan.listed, name_of, access
         self._create, self._report = create, report
@@ -63,7 +66,8 @@ class Store:
         self._lock, self._counting, self._finished = world.lock(), world.lock(), set[int]()
         self._begun, self._at_once = dict[int, Begun](), set[int]()  # the latter are being written as a whole
         self._has_residue = self._files.is_dir() and any(each.name != CONTROL for each in self._files.iterdir())
-        self._held, self.written_bytes = Held(plan.num_nodes if plan.divides else 0), 0
+        self._held = Held(plan.num_nodes if plan.divides else 0, is_hurried=is_hurried)
+        self.written_bytes = 0
         self.keep(plan, lacking)
 
     def keep(self, plan: Plan, lacking: Collection[int]) -> None:

@@ -7,7 +7,7 @@ import math
 import os
 import random
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import cast
@@ -24,10 +24,11 @@ from dlio.stage.engine import pending
 from dlio.stage.engine.failures import Failures, Work
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
-from dlio.stage.engine.pending import Pending, Piece
+from dlio.stage.engine.pending import FetchBudget, Pending, Piece
 from dlio.stage.engine.store import Store
 from dlio.stage.meeting.folder import MeetingFolder
 from dlio.stage.meeting.meeting import Meeting
+from dlio.stage.planning import flows
 from dlio.stage.protocol.wire import Origin, Span
 from dlio.stage.transfer.source import StagingSource
 from tests.helpers.live import Anywhere, FetchedBy, eventually, plan_of, store_of
@@ -207,6 +208,7 @@ def test_a_piece_that_is_under_way_is_not_fetched_when_its_owner_changes(tmp_pat
     for each in (far, near):
         each.follow([0])
     assert far.take() and near.take() is None
+    assert far.has_more and not near.has_more
 
 
 def test_what_another_node_asks_ahead_is_not_held_up_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,6 +356,45 @@ def test_nothing_is_written_into_a_file_that_gets_its_name(tmp_path: Path, monke
     may_name.set()
     reader.join(60)
     assert fill.stop() and (_live(tmp_path).staged.path / "a.bin").read_bytes() == content
+
+
+def test_readers_get_pieces_while_a_disk_syncs_whole_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    count, size, synced = flows.THREADS + 2, 2 * MiB, threading.Event()
+
+    def fetch(number: int, begin: int, target: memoryview, only_source: bool) -> Origin:
+        target[:] = bytes(len(target))
+        return Origin.SOURCE
+
+    store = _store(tmp_path, [File(f"{each}.bin", size, files.digest_bytes(bytes(size))) for each in range(count + 1)])
+    finish, whole = store.finish, Counter[int]()
+
+    def held_up(number: int) -> None:
+        whole[number] += 1
+        synced.wait(60)
+        finish(number)
+
+    monkeypatch.setattr(store, "finish", held_up)
+    fill = Fill(store, FetchedBy(fetch, store.listed))
+    fill.follow(range(count))
+    fill.start()
+    eventually(lambda: all(map(store.is_whole, range(count))))
+    assert fill.need(count, [(0, 9)]) == Origin.SOURCE
+    synced.set()
+    eventually(lambda: all(map(store.is_finished, range(count))))
+    assert fill.stop() and set(whole.values()) == {1}
+
+
+def test_copies_of_what_others_read_wait_longest_while_readers_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They cost the processors and the network, and none of them makes the source idle less."""
+    budget, now = FetchBudget(), 100.0
+    monkeypatch.setattr(world, "monotonic", lambda: now)
+    for _ in range(20):
+        now += 0.25
+        budget.note_urgent()
+    (most, bytes_each), (few, fewer_each) = (budget.now(1e8, may_wait=each) for each in (False, True))
+    assert few * fewer_each < most * bytes_each
+    now += 1.0
+    assert budget.now(1e8, may_wait=True) == budget.now(1e8)
 
 
 @pytest.mark.parametrize(("is_far", "numbers"), [(True, [0, 1, 2, 1]), (False, [0, 0, 1, 1])])

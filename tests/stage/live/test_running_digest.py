@@ -24,11 +24,11 @@ STARTS = range(0, len(CONTENT), BLOCK_BYTES)
 class Arriving:
     """A file that arrives in pieces of one block."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, is_hurried: bool = True) -> None:
         self.path = folder / "file"
         self.path.write_bytes(bytes(len(CONTENT)))
         self.blocks = Blocks.create(folder / "bits", len(CONTENT))
-        self.digest = RunningDigest(self.path, self.blocks, "xxh3-128", Held())
+        self.digest = RunningDigest(self.path, self.blocks, "xxh3-128", Held(is_hurried=is_hurried))
         self.released = list[int]()
 
     def add(self, begin: int) -> None:
@@ -42,9 +42,11 @@ class Arriving:
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
-@given(order=st.permutations(STARTS), gap=st.sampled_from([0, BLOCK_BYTES, 1 << 30]))
-def test_pieces_in_any_order_give_the_files_digest(tmp_path: Path, order: list[int], gap: int) -> None:
-    file = Arriving(tmp_path)
+@given(order=st.permutations(STARTS), gap=st.sampled_from([0, BLOCK_BYTES, 1 << 30]), is_hurried=st.booleans())
+def test_pieces_in_any_order_give_the_files_digest(
+    tmp_path: Path, order: list[int], gap: int, is_hurried: bool
+) -> None:
+    file = Arriving(tmp_path, is_hurried=is_hurried)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(running_digest, "_MOST_GAP", gap)
         for begin in order:
@@ -61,6 +63,17 @@ def test_pieces_that_are_held_are_not_read_again(tmp_path: Path) -> None:
     file.path.write_bytes(bytes(len(CONTENT)))
     for begin in (0, *STARTS[3:]):
         file.add(begin)
+    assert file.digest.whole() == files.digest_bytes(CONTENT)
+
+
+def test_nothing_is_read_again_while_readers_wait_for_pieces(tmp_path: Path) -> None:
+    file = Arriving(tmp_path, is_hurried=False)
+    for begin in STARTS[1:]:
+        file.add(begin)
+    written = file.path.read_bytes()
+    file.path.write_bytes(bytes(len(CONTENT)))  # what is read now is found to be damaged
+    file.add(0)
+    file.path.write_bytes(CONTENT[:BLOCK_BYTES] + written[BLOCK_BYTES:])
     assert file.digest.whole() == files.digest_bytes(CONTENT)
 
 
