@@ -246,7 +246,7 @@ class Fill:
                 self._waiters.wake(number)
 
     def _left_whole(self) -> int | None:
-        """Returns a file that was left to whoever finishes one; None if there is none."""
+        """Returns a file that was left to the threads that finish others; None if there is none."""
         with self._changed:
             may_finish = len(self._finishing) < self._finishers and not self._stopped
             return self._whole.popitem()[0] if self._whole and may_finish else None

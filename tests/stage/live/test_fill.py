@@ -359,7 +359,7 @@ def test_nothing_is_written_into_a_file_that_gets_its_name(tmp_path: Path, monke
 
 
 def test_readers_get_pieces_while_a_disk_syncs_whole_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    count, size, synced = flows.THREADS + 2, 2 * MiB, threading.Event()
+    count, size, synced = flows.THREADS + 8, 2 * MiB, threading.Event()
 
     def fetch(number: int, begin: int, target: memoryview, only_source: bool) -> Origin:
         target[:] = bytes(len(target))
@@ -377,11 +377,15 @@ def test_readers_get_pieces_while_a_disk_syncs_whole_files(tmp_path: Path, monke
     fill = Fill(store, FetchedBy(fetch, store.listed))
     fill.follow(range(count))
     fill.start()
-    eventually(lambda: all(map(store.is_whole, range(count))))
-    assert fill.need(count, [(0, 9)]) == Origin.SOURCE
-    synced.set()
-    eventually(lambda: all(map(store.is_finished, range(count))))
-    assert fill.stop() and set(whole.values()) == {1}
+    try:
+        eventually(lambda: all(map(store.is_whole, range(count))), 15)
+        assert fill.need(count, [(0, 9)]) == Origin.SOURCE
+        synced.set()
+        eventually(lambda: all(map(store.is_finished, range(count))))
+    finally:
+        synced.set()
+        assert fill.stop()
+    assert set(whole.values()) == {1}
 
 
 def test_copies_of_what_others_read_wait_longest_while_readers_do(monkeypatch: pytest.MonkeyPatch) -> None:
