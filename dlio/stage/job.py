@@ -11,6 +11,7 @@ from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import File, Manifest
 from dlio.io import world
 from dlio.io.filesystems import FileSystem
+from dlio.locking.owner import Owner
 from dlio.rights.access import Access
 from dlio.stage.transfer.source import StagingSource
 
@@ -98,6 +99,7 @@ class Job:
         topology: this process's rank and node in the job.
         options: what the user asked for.
         listeners: functions to call on the way.
+        holder: of the lease on the copy that an agent fills, which another process took; None for this process's.
     """
 
     source: StagingSource
@@ -105,6 +107,7 @@ class Job:
     topology: Topology
     options: Options = NO_OPTIONS
     listeners: Listeners = NO_LISTENERS
+    holder: Owner | None = None
 
     @property
     def manifest(self) -> Manifest:

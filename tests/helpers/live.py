@@ -26,7 +26,7 @@ from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.engine.background import Background
 from dlio.stage.engine.complete import take_over
 from dlio.stage.engine.fetch import Fetching
-from dlio.stage.engine.node import Node
+from dlio.stage.engine.node import Node, within_room
 from dlio.stage.engine.store import Store
 from dlio.stage.meeting import meeting
 from dlio.stage.meeting.folder import MEET, MeetingFolder, meeting_folder
@@ -85,7 +85,8 @@ def background(given: Task) -> Background:
 def filled(given: Task, claim: Claim | None) -> Iterator[Node]:
     """Yields a node that fetches and serves, until the block ends."""
     job, plan, folder = given.prepared()
-    with closing(Node(job, background(given).fitted(plan, folder), folder)) as node:
+    plan = within_room(background(given).fitted(plan, folder), folder, claim, job.holder)
+    with closing(Node(job, plan, folder)) as node:
         node.begin(claim)
         yield node
 

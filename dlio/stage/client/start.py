@@ -19,6 +19,7 @@ from dlio.dataset.location import TREE
 from dlio.errors import LauncherError, StorageError, UsageError
 from dlio.io.files import FULL
 from dlio.io.open_folder import TakenError
+from dlio.locking.owner import Owner
 from dlio.stage.choose.choice import chosen
 from dlio.stage.client import launch
 from dlio.stage.client.client import NoRoomError, answer, copies
@@ -51,6 +52,7 @@ class Task:
         options: what the user asked for.
         cache_bytes: the most that this node keeps; None for as much as there is room.
         job: the scheduler's name for it; "" outside a scheduler.
+        holder: of its lease.
         modules: the folders in which a strategy of another package is found.
         listed: the list of what is staged as it is, so that it is not made twice; "" to make it.
     """
@@ -62,6 +64,7 @@ class Task:
     options: Options = NO_OPTIONS
     cache_bytes: int | None = None
     job: str = field(default_factory=job_name)
+    holder: Owner = field(default_factory=lease.holder_here)
     modules: Sequence[str] = ()
     listed: str = ""
 
@@ -74,7 +77,9 @@ class Task:
         """Returns the task that a process of the same dlio wrote."""
         record: dict[str, Any] = json.loads(text)
         topology, options = Topology(**record["topology"]), Options(**record["options"])
-        return cls(**record | {"dest": Path(record["dest"]), "topology": topology, "options": options})
+        holder = Owner.from_json(record["holder"])
+        given = {"dest": Path(record["dest"]), "topology": topology, "options": options, "holder": holder}
+        return cls(**record | given)
 
     @classmethod
     def of(cls, live: LiveFolder) -> Task | None:
@@ -102,7 +107,7 @@ class Task:
     def prepared(self) -> tuple[Job, Plan, StagedFolder]:
         """Returns the job, this node's part if it has room for all, and the folder of the copy; raises DlioError."""
         source = TreeFolder(Path(self.dataset), self.listed.encode()) if self.listed else anything(self.dataset)
-        job = Job(source, self.dest, self.topology, self.options)
+        job = Job(source, self.dest, self.topology, self.options, holder=self.holder)
         return job, *_prepared(job, load(self.strategy))
 
 

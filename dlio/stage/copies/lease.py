@@ -60,14 +60,18 @@ class Lease:
         return world.wall() - self.renewed > _FORGOTTEN_SECONDS if alive is None else not alive
 
 
+def holder_here() -> Owner:
+    """Returns who holds the leases that this process takes: itself, or outside a scheduler its session."""
+    return Owner.current() if job_name() else _session()
+
+
 def take(folder: StagedFolder) -> None:
     """Leases a copy for this job, or renews the lease; to be called before looking whether the copy exists.
 
     If this user may not write to the cache, the copy is used without a lease and a warning is logged, unless root or
     the copy's owner holds a lease for the job, such as its Prolog.
     """
-    job = job_name()
-    holder = Owner.current() if job else _session()
+    job, holder = job_name(), holder_here()
     taken: list[Lease] = []
     try:
         taken = [lease for lease in leases(folder) if lease.job == job and (job or lease.holder == holder)]
@@ -137,14 +141,17 @@ def is_leased(folder: StagedFolder) -> bool:
         return True
 
 
-def is_shared(folder: StagedFolder) -> bool:
-    """Returns whether another job than this one may use a copy; without a scheduler, whether several sessions may."""
-    job = job_name()
+def is_shared(folder: StagedFolder, holder: Owner | None = None) -> bool:
+    """Returns whether another job than this one may use a copy; without a scheduler, whether another session may.
+
+    The holder is then the session that started this agent, by default this process's own.
+    """
+    job, holder = job_name(), holder or holder_here()
     try:
         found = leases(folder)
     except OSError:
         return True
-    return any(each.job != job for each in found) or (not job and len(found) > 1)
+    return any(each.job != job or not (job or each.holder == holder) for each in found)
 
 
 def _read_all(opened: OpenFolder, prefix: str) -> Iterator[Lease | None]:

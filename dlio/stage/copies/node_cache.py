@@ -20,6 +20,7 @@ from dlio.io import files, world
 from dlio.io.filesystems import FileSystem, filesystem_of
 from dlio.io.open_folder import OpenFolder
 from dlio.locking.claim import forget, is_in_progress
+from dlio.locking.owner import Owner
 from dlio.stage.copies import lease
 from dlio.stage.copies.base_folder import ABSENT, CACHE, CLAIMS, copy_named, marker_of, may_change, open_cache
 from dlio.stage.copies.folder import StagedFolder
@@ -105,7 +106,7 @@ def make_room(folder: StagedFolder, needed_bytes: int, needed_files: int) -> Non
                 raise StorageError(error.errno, f"{error.strerror}{used}") from error
 
 
-def make_way(live: LiveFolder, others: Sequence[File], room: int) -> int:
+def make_way(live: LiveFolder, others: Sequence[File], room: int, holder: Owner | None = None) -> int:
     """Removes files of a copy that its plan does not keep, unfinished ones first, as far as they take too much.
 
     None goes from a complete copy, or from one that another job leases.
@@ -113,6 +114,7 @@ def make_way(live: LiveFolder, others: Sequence[File], room: int) -> int:
     Args:
         live, others: the copy, which this process fills, and the files.
         room: the bytes that they may take together.
+        holder: of this job's lease; see `lease.is_shared`.
 
     Returns:
         The bytes that they take beyond that.
@@ -123,8 +125,8 @@ def make_way(live: LiveFolder, others: Sequence[File], room: int) -> int:
     folder, absent = live.staged, set(live.staged.missing(others))
     here = live.begun(list(absent)) | {file: file.num_bytes for file in others if file not in absent}
     excess = sum(here.values()) - room
-    for file in here if excess > 0 and not (folder.has_manifest() or lease.is_shared(folder)) else ():
-        paths = (live.unfinished(file), live.blocks(file)) if file in absent else (folder.path / file.name,)
+    for file in here if excess > 0 and not (folder.has_manifest() or lease.is_shared(folder, holder)) else ():
+        paths = (live.blocks(file), live.unfinished(file)) if file in absent else (folder.path / file.name,)
         with suppress(OSError):
             for path in paths if excess > 0 else ():
                 path.unlink(missing_ok=True)

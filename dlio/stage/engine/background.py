@@ -19,7 +19,7 @@ from dlio.stage.client.start import Task
 from dlio.stage.copies import lease
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
-from dlio.stage.copies.node_cache import make_room, make_way
+from dlio.stage.copies.node_cache import make_room
 from dlio.stage.engine.node import Node
 from dlio.stage.meeting.peer import STUCK_SECONDS
 from dlio.stage.planning.plan import Plan
@@ -73,10 +73,8 @@ class Background:
                 raise
             free = filesystem_of(folder.dest).free_bytes + here
             problem = f"{error.text}: {format_size(free)} are kept, the rest is read from elsewhere"
-            most = min(most, int(free * _FULL))
+            most = min(most, here + int((free - here) * _FULL))  # all that is here stays, at each start
         plan = replace(plan, room=max(most, 0))
-        if not plan.is_whole and (stays := make_way(live, *plan.others)):
-            plan = replace(plan, room=plan.room - stays)
         live.make()
         self._log_to(live.log)
         live.keep_task(replace(self._task, listed="").to_json())  # a later agent checks itself

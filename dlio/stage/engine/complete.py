@@ -30,7 +30,7 @@ from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.locations import check_safe, choosing_again, folder_for_us, open_for_us
 from dlio.stage.copies.node_cache import give_way, is_being_filled
 from dlio.stage.engine.foreground import Foreground
-from dlio.stage.engine.node import Node
+from dlio.stage.engine.node import Node, within_room
 from dlio.stage.engine.writing import Create
 from dlio.stage.job import Job, Listeners, Outcome, await_leader
 from dlio.stage.meeting.meeting import Meeting
@@ -258,7 +258,7 @@ def fill(
     is_complete = folder.holds(plan.wanted)
     if not is_complete:
         take_over(folder, str(job.source), claims)
-    plan = filler.fitted(plan, folder)
+    plan = within_room(filler.fitted(plan, folder), folder, claims[0], job.holder)
     if meeting:
         limits.allow_open_files()
     node = Node(job, plan, folder, create, is_hurried=filler.is_hurried, meeting=meeting)

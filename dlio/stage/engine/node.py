@@ -36,6 +36,29 @@ _LOOK_SECONDS = 0.02  # between two looks whether the rooms of all nodes are kno
 _log = logging.getLogger(__name__)
 
 
+def within_room(plan: Plan, folder: StagedFolder, claim: Claim | None, holder: Owner | None) -> Plan:
+    """Returns a plan with the room that is left once files that it does not keep have made way, as far as they may.
+
+    Args:
+        plan, folder: of the copy.
+        claim: this process's.
+        holder: of this job's lease.
+
+    Raises:
+        StorageError: the claim is over, or the folder cannot be read.
+    """
+    if plan.is_whole:
+        return plan
+    _check_claim(folder, claim)
+    stays = make_way(LiveFolder(folder), *plan.others, holder)
+    return replace(plan, room=max(0, plan.room - stays)) if stays else plan
+
+
+def _check_claim(folder: StagedFolder, claim: Claim | None) -> None:
+    if claim and not is_in_force(folder.claims, claim):
+        raise StorageError(f"{folder.path} is filled by another process, which counted this one as lost: stage again")
+
+
 class Node:
     """One node's part of a copy, being filled; `fill` and `server` run in threads of their own.
 
@@ -74,6 +97,7 @@ class Node:
             place = MeetingFolder(meeting_folder(content), plan.node, plan.num_nodes)
             meeting = Meeting(place, plan.node, plan.num_nodes, content)
         self.meeting = meeting
+        self._claim: Claim | None = None
         self._is_published = folder.has_manifest()
         absent, told = self._lacking(plan), job.listeners.report
         self.store = store = Store(
@@ -108,10 +132,8 @@ class Node:
         Raises:
             StorageError: the claim is over: another process took this one for lost, and the unfinished files are its.
         """
-        if claim and not is_in_force(self.folder.claims, claim):
-            raise StorageError(
-                f"{self.folder.path} is filled by another process, which counted this one as lost: stage again"
-            )
+        _check_claim(self.folder, claim)
+        self._claim = claim
         self._live.keep_manifest(self.plan.manifest)
         with files.storage_errors("create", self.folder.path):
             for inner in dict.fromkeys(file.name.rpartition("/")[0] for file in files_of(self.plan.manifest.shards)):
@@ -144,8 +166,10 @@ class Node:
 
     def _follow(self, plan: Plan) -> None:
         """Carries out another plan from now on; raises StorageError before anything has changed."""
+        if not self.is_ours:  # another process fills the copy: this one ends
+            return
         if self.plan.is_waiting:  # first: who asks by the new plan finds it kept
-            make_way(self._live, *plan.others)
+            plan = within_room(plan, self.folder, self._claim, self._job.holder)
             self.store.keep(plan, self._lacking(plan))
         self.fetching.follow(plan)
         self.server.follow(plan)

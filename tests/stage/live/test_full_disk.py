@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,8 @@ from dlio.errors import DlioError, StorageError
 from dlio.io import world
 from dlio.loaders.opened import open_data
 from dlio.locking.claim import claimed
+from dlio.locking.claim_file import Claim
+from dlio.locking.owner import Owner
 from dlio.stage.client import launch
 from dlio.stage.client.client import NoRoomError
 from dlio.stage.client.filling import LiveFilling, cached
@@ -29,10 +33,10 @@ from dlio.stage.engine import __main__ as agent_main
 from dlio.stage.engine import writing
 from dlio.stage.engine.background import Background
 from dlio.stage.engine.fill import Fill
-from dlio.stage.engine.node import Node
+from dlio.stage.engine.node import Node, within_room
 from dlio.stage.meeting import meeting as meetings
 from dlio.stage.run import run
-from tests.helpers.live import content, eventually, is_complete, meet_in, task, working
+from tests.helpers.live import background, content, eventually, is_complete, meet_in, task, working
 from tests.helpers.staging import write_dataset
 
 SIZE, COUNT = 200_007, 16
@@ -124,11 +128,85 @@ def test_a_copy_that_another_job_uses_or_that_is_complete_loses_nothing(
     monkeypatch.setenv("SLURM_JOB_ID", "8")
     lease.take(node.folder)
     assert make_way(live, here, SIZE) == 4 * SIZE and all(map(node.folder.has, here))
+    for room, left in ((4, 3), (1, 0)):
+        assert within_room(replace(node.plan, room=room * SIZE), node.folder, None, None).room == left * SIZE
     lease.drop(node.folder, "7")
     (node.folder.path / "manifest.jsonl").write_text("")
     assert make_way(live, here, SIZE) == 4 * SIZE and all(map(node.folder.has, here))
     (node.folder.path / "manifest.jsonl").unlink()
     assert make_way(live, here, SIZE) == 0 and sum(map(node.folder.has, here)) == 1
+
+
+def test_a_session_that_leases_a_copy_loses_nothing_to_another_one(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if the other one, whose agent runs in its own session, has found no room for a lease."""
+    monkeypatch.setattr(lease, "job_name", lambda: "")
+    with working(task(source.root, tmp_path / "dest", cache_bytes=5 * SIZE)) as node:
+        eventually(lambda: is_complete(node))
+    ours = Owner.current()
+    monkeypatch.setattr(lease, "_session", lambda: ours)
+    lease.take(node.folder)
+    monkeypatch.setattr(lease, "_session", lambda: replace(ours, started=1))
+    for holder, count in ((replace(ours, started=2), 5), (ours, 2)):
+        given = replace(task(source.root, tmp_path / "dest", cache_bytes=2 * SIZE), holder=holder)
+        with working(Task.from_json(given.to_json())) as node:
+            eventually(lambda: is_complete(node))
+            assert len(kept(node)) == count
+
+
+def test_a_process_that_counts_as_lost_removes_nothing(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = Claim(1, Owner.current(), "another")
+    with working(task(source.root, tmp_path / "dest", 0, 2, cache_bytes=2 * SIZE)) as node:
+        eventually(lambda: node.store.present_bytes == 2 * SIZE)
+        plan = replace(node.plan, room=SIZE)
+        with pytest.raises(StorageError, match="counted this one as lost"):
+            within_room(plan, node.folder, lost, None)
+        monkeypatch.setattr(Node, "is_ours", False)
+        node._follow(replace(plan, rooms=(SIZE, 0)))
+        assert len(kept(node)) == 2 and node.plan.room == 2 * SIZE
+
+
+def test_a_cache_on_a_full_disk_does_not_shrink_at_each_start(source: Manifest, small_disk: Disk) -> None:
+    disk = small_disk(DISK)
+    given = task(source.root, disk)
+    with working(given) as node:
+        eventually(lambda: is_complete(node))
+    hog = fill_up(disk)
+    os.truncate(hog, max(0, hog.stat().st_size - 20480))
+    assert background(given).fitted(*given.prepared()[1:]).room >= node.store.present_bytes > 10 * SIZE
+
+
+def test_unfinished_files_make_way_first_and_their_bits_before_them(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with working(task(source.root, tmp_path / "dest", cache_bytes=2 * SIZE)) as node:
+        eventually(lambda: is_complete(node))
+    with monkeypatch.context() as patch:
+        patch.setattr(Fill, "_finish", lambda *_: None)
+        patch.setattr(writing, "ONCE_BYTES", 0)
+        with working(task(source.root, tmp_path / "dest", cache_bytes=5 * SIZE)) as node:
+            eventually(lambda: node.store.present_bytes == 5 * SIZE)
+    live, listed, unlink = LiveFolder(node.folder), node.plan.listed, Path.unlink
+    assert make_way(live, listed, 4 * SIZE) == 0
+    assert len(live.begun(listed)) == 2 and len(kept(node)) == 2
+
+    class KilledError(BaseException):
+        pass
+
+    def dies(*_: object, **__: object) -> None:
+        raise KilledError
+
+    def once(self: Path, missing_ok: bool = False) -> None:
+        unlink(self, missing_ok)
+        patch.setattr(Path, "unlink", dies)
+
+    with monkeypatch.context() as patch, pytest.raises(KilledError):
+        patch.setattr(Path, "unlink", once)
+        make_way(live, listed, 2 * SIZE)
+    assert len(live.begun(listed)) == 1 and all(live.unfinished(file).exists() for file in live.begun(listed))
 
 
 def test_a_copy_that_nobody_uses_makes_way_for_a_claim(
