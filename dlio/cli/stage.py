@@ -20,13 +20,14 @@ from dlio.dataset.location import TREE
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.tree import num_files
 from dlio.errors import EXIT_DONE, ManifestError, StorageError, UsageError
+from dlio.io.arrivals import NoRoomError
 from dlio.io.filesystems import FileSystem
 from dlio.io.sizes import counted, format_seconds, format_size
 from dlio.rights.as_owner import switch_to_job_user
 from dlio.rights.patience import DEADLINE_SECONDS
 from dlio.stage import strategies
-from dlio.stage.client.client import NoRoomError, in_one_word, in_words, state, status, status_from
 from dlio.stage.client.client import copies as copies_of
+from dlio.stage.client.client import in_one_word, in_words, state, status, status_from
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.locations import folders_to_clean, folders_with_copies
 from dlio.stage.copies.node_cache import copies

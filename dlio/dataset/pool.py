@@ -16,7 +16,7 @@ from typing import NamedTuple
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Sample
-from dlio.io.arrivals import Filling
+from dlio.io.arrivals import Filling, NoRoomError
 from dlio.io.threads import close_at_exit
 
 _MANY_THREADS = 64  # that may borrow shards at the same time
@@ -130,7 +130,13 @@ class ShardPool:
             if slot.reader is None:
                 of = bisect_right(self.firsts, number) - 1
                 manifest, filling = self.folders[of]
-                slot.reader = ShardReader(manifest, manifest.shards[number - self.firsts[of]], filling)
+                shard = manifest.shards[number - self.firsts[of]]
+                try:
+                    slot.reader = ShardReader(manifest, shard, filling)
+                except NoRoomError:
+                    if filling is None:
+                        raise
+                    slot.reader = ShardReader(filling.source(), shard)
             return slot.reader
 
     def _evict(self) -> None:

@@ -11,15 +11,24 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from dlio.errors import StorageError
+
+if TYPE_CHECKING:
+    from dlio.dataset.manifest import Manifest
 
 Numbers = npt.NDArray[np.int64]
 
 #: Allocates memory of this many bytes, with arbitrary content, which lives as long as any view of it.
 Take = Callable[[int], memoryview]
+
+
+class NoRoomError(StorageError):
+    """This node's disk has no room for what fills a folder, so nothing is cached there: the source must be read."""
 
 
 class Arrival(Protocol):
@@ -65,7 +74,13 @@ class Arrivals(Protocol):
 
 
 class Filling(Arrivals, Protocol):
-    """A folder that is being filled; safe for several threads and across fork, picklable."""
+    """A folder that is being filled; safe for several threads and across fork, picklable.
+
+    `prepare` and `complete` raise NoRoomError while nothing can be brought: then a shard is read at the source.
+    """
+
+    def source(self) -> Manifest:
+        """Returns the manifest of the data set where it is filled from; raises StorageError, ManifestError."""
 
     def expect(self, shards: Sequence[int]) -> None:
         """Sends the order in which this process will first use the shards, as far as it is known; does not raise."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -266,7 +267,6 @@ def _roomy(job: Job, strategy: str, folders: Sequence[Path]) -> Path:
         fitting = sorted(folders, key=rooms.__getitem__, reverse=True)
     if not fitting:
         shown = ", ".join(f"{folder} ({filesystem_of(folder)}): {format_size(rooms[folder])}" for folder in folders)
-        raise StorageError(
-            f"no local folder has room for {format_size(needed)}: {shown or 'this node has none'}; name a DEST"
-        )
+        problem = f"no local folder has room for {format_size(needed)}: {shown or 'this node has none'}; name a DEST"
+        raise StorageError(errno.ENOSPC, problem) if folders else StorageError(problem)
     return fitting[0]

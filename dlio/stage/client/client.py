@@ -18,6 +18,7 @@ from typing import Any
 from dlio.dataset.manifest import NAME
 from dlio.errors import StorageError, UsageError
 from dlio.io import world
+from dlio.io.arrivals import NoRoomError
 from dlio.io.sizes import counted, format_size
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
@@ -31,10 +32,6 @@ from dlio.urls import is_url, shown
 _KEPT = 32  # connections that wait for the next request
 _TRIES = 3  # agents may be killed one after the other
 _OLD_SECONDS = 3  # after which it is said how old the figures of another node are
-
-
-class NoRoomError(StorageError):
-    """This node's disk has no room for an agent, so nothing is cached on it: the source must be read."""
 
 
 class Client:

@@ -18,10 +18,10 @@ from dlio.dataset.sample_table import SUFFIX
 from dlio.dataset.shard import files_of
 from dlio.errors import DlioError, LauncherError, StorageError
 from dlio.io import waits, world
-from dlio.io.arrivals import Arrival
+from dlio.io.arrivals import Arrival, NoRoomError
 from dlio.locking.fork_lock import ForkLock
 from dlio.stage.client.arriving import PassedFile, Wanted, open_arriving
-from dlio.stage.client.client import Client, NoRoomError, in_words, state
+from dlio.stage.client.client import Client, in_words, state
 from dlio.stage.client.start import Task, ensure_agent, task_of_job
 from dlio.stage.copies.blocks import Range
 from dlio.stage.copies.folder import StagedFolder
@@ -144,7 +144,8 @@ class LiveFilling:
     def prepare(self, names: Sequence[str]) -> Collection[str]:
         """Waits for the small ones of a shard's files, and its table; returns the names of those still arriving.
 
-        Raises StorageError if the agent has ended and cannot be started again, or nobody has the files.
+        Raises NoRoomError while the disk has no room for an agent, StorageError if it has ended and cannot be started
+        again, or nobody has the files.
         """
         # The table of tiny samples may be larger than these, and is read whole.
         largest = max(names, key=lambda name: (not name.endswith(SUFFIX), self._files[name][1].num_bytes))
@@ -157,6 +158,8 @@ class LiveFilling:
             number, file = self._files[name]
             if self._path(name).exists() or self._need(number, file, ()):
                 continue
+            if world.monotonic() < self._full_until:
+                raise NoRoomError(f"{name} cannot be brought to this node, whose disk has no room for an agent")
             raise StorageError(
                 f"{name} is not kept on this node, and can only be read whole: give a larger cache, or "
                 "stage the whole data set to each node"
@@ -224,15 +227,29 @@ class LiveFilling:
 
     def _asked(self, ask: Callable[[], T | None]) -> T | None:
         """Returns what the agent answers; None while the disk has no room for one, which is logged once."""
-        if world.monotonic() < self._full_until:
-            return None
+        with self._lock:
+            if world.monotonic() < self._full_until:
+                return None
+            if was_full := self._full_until > 0:  # one thread looks for room, and the others read on
+                self._full_until = world.monotonic() + _FULL_SECONDS
         try:
-            return ask()
+            answer = ask()
         except NoRoomError as error:
             if not self._full_until:
                 _log.warning("%s", error.text)
             self._full_until = world.monotonic() + _FULL_SECONDS
             return None
+        if was_full:
+            self._full_until = 0.0
+        return answer
+
+    def source(self) -> Manifest:
+        """Returns the manifest of the data set where it is filled from."""
+        return self._in_place
+
+    @cached_property
+    def _in_place(self) -> Manifest:
+        return remote.load(self._given[3])
 
     def _read(self, file: File, ranges: Sequence[Range], memory: memoryview) -> Origin:
         """Fills `memory` with ranges of a file from the source; raises StorageError."""

@@ -35,7 +35,9 @@ def agent(task: str, log: Path) -> None:
             return
         if answer:
             number, _, text = answer.partition(" ")
-            raise StorageError(int(number), f"{name}: {text}") if number != "0" else StorageError(f"{name}: {text}")
+            if number.isdecimal() and int(number):
+                raise StorageError(int(number), f"{name}: {text}")
+            raise StorageError(f"{name}: {text if number == '0' else answer}")  # some other module may have said it
         _log.warning("%s ended before it was ready%s", name, last)
     problem = f"it ended before it was ready, {len(_PAUSES)} times{last}"
     raise StorageError(f"{name}: {problem}: see {log}, and whether the system kills processes for lack of memory")

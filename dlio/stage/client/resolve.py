@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from dlio.dataset import remote
 from dlio.dataset.manifest import Manifest
 from dlio.errors import ManifestError, StorageError
+from dlio.io.arrivals import NoRoomError
 from dlio.stage.copies.base_folder import CONTROL, MARKER, copy_named
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.lease import take
@@ -60,7 +61,6 @@ def opened(dataset: str | os.PathLike[str], *, is_complete: bool = False) -> tup
         take(folder)
         found, filling = _proved(folder, wanted), None
         if not is_complete and (found is None or has_parts(found)):
-            from dlio.stage.client.client import NoRoomError
             from dlio.stage.client.filling import find_filling  # the engine: a loader of complete data needs it not
 
             try:

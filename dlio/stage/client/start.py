@@ -17,12 +17,13 @@ from dlio.cluster.launchers import job_name
 from dlio.cluster.topology import Topology
 from dlio.dataset.location import TREE
 from dlio.errors import LauncherError, StorageError, UsageError
+from dlio.io.arrivals import NoRoomError
 from dlio.io.files import FULL
 from dlio.io.open_folder import TakenError
 from dlio.locking.owner import Owner
 from dlio.stage.choose.choice import chosen
 from dlio.stage.client import launch
-from dlio.stage.client.client import NoRoomError, answer, copies
+from dlio.stage.client.client import answer, copies
 from dlio.stage.copies import lease
 from dlio.stage.copies.base_folder import check_names
 from dlio.stage.copies.folder import StagedFolder
@@ -152,15 +153,15 @@ def ensure_agent(
         asked |= {"strategy": task.strategy, "options": task.options}
     if cache_bytes is not None and source.manifest.format == TREE:
         raise UsageError(f"{source.manifest.path} is copied as a whole: leave out the limit of what this node keeps")
-    choice = chosen(source, dest, in_background=True, **asked)
-    job, listed = choice.job, ""
-    modules = [os.path.abspath(each) for each in sys.path] if "." in choice.name else []  # noqa: PTH100
+    listed = ""
     if isinstance(source, TreeFolder):
         name, listed = str(source.path), source.table.decode()
-    task = Task(
-        name, job.dest, choice.name, job.topology, job.options, cache_bytes, modules=modules, listed=listed
-    )  # fmt: skip
     try:
+        choice = chosen(source, dest, in_background=True, **asked)
+        job, modules = choice.job, [os.path.abspath(each) for each in sys.path] if "." in choice.name else []  # noqa: PTH100
+        task = Task(
+            name, job.dest, choice.name, job.topology, job.options, cache_bytes, modules=modules, listed=listed
+        )  # fmt: skip
         return choosing_again(partial(_ensured, task, job))
     except StorageError as error:
         if error.errno not in FULL or source.manifest.format == TREE:

@@ -54,7 +54,7 @@ class Peer:
         has_left: it has ended, and will not come back by itself.
         idle_seconds: since its latest block.
         room: the bytes that its files may take; None if it has not told.
-        keeps_all: whether it keeps its whole copy; else it needs others in each epoch.
+        keeps_all: whether it keeps its whole copy, which may be a part; else it needs others for that in each epoch.
     """
 
     node: int
@@ -99,7 +99,7 @@ class Peer:
 
     @property
     def needs_none(self) -> bool:
-        """Whether it has all that it will ever read."""
+        """Whether it has its whole copy: of a part, it reads the rest from others nevertheless."""
         return self.is_complete and self.keeps_all
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,14 +13,17 @@ import pytest
 
 from dlio import cli
 from dlio.dataset.manifest import Manifest
+from dlio.dataset.pool import ShardPool
+from dlio.dataset.schema import Sample, Schema
 from dlio.errors import DlioError, StorageError
 from dlio.io import world
+from dlio.io.arrivals import NoRoomError
 from dlio.loaders.opened import open_data
 from dlio.locking.claim import claimed
 from dlio.locking.claim_file import Claim
 from dlio.locking.owner import Owner
+from dlio.stage.choose import choice
 from dlio.stage.client import launch
-from dlio.stage.client.client import NoRoomError
 from dlio.stage.client.filling import LiveFilling, cached
 from dlio.stage.client.resolve import opened
 from dlio.stage.client.start import Task, ensure_agent
@@ -38,6 +41,7 @@ from dlio.stage.meeting import meeting as meetings
 from dlio.stage.run import run
 from tests.helpers.live import background, content, eventually, is_complete, meet_in, task, working
 from tests.helpers.staging import write_dataset
+from tests.loaders.packing import pack_samples
 
 SIZE, COUNT = 200_007, 16
 DISK = f"size={SIZE * 12 // 1024}k"  # three quarters of the data set
@@ -265,7 +269,7 @@ def full(source: Manifest, small_disk: Disk, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_loader_reads_the_source_while_there_is_no_room_for_an_agent(
-    source: Manifest, full: Path, caplog: pytest.LogCaptureFixture
+    source: Manifest, full: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     manifest, filling = cached(source.root, full)
     assert manifest == source and filling is None
@@ -273,6 +277,8 @@ def test_a_loader_reads_the_source_while_there_is_no_room_for_an_agent(
     assert f"{source.root} is read where it is, and not cached on this node" in caplog.text
     assert caplog.text.count("cannot claim") == 1
     assert open_data(source.root, full).pool.folders[0].manifest.root == source.root
+    monkeypatch.setattr(choice, "local_folders", lambda: [("tmp", full)])
+    assert cached(source.root, True) == (source, None) and "no local folder has room for 3.2 MB: " in caplog.text
 
 
 def test_a_part_whose_agent_has_no_room_to_start_again_is_read_from_the_source(
@@ -315,14 +321,46 @@ def test_a_loader_goes_on_from_the_source_once_its_agent_cannot_start_again(
 
     def restart() -> None:
         starts.append(now[0])
+        if len(starts) == 2:  # another thread does not start one, too
+            read()
         raise NoRoomError("no room: free some space")
 
     folder = task(source.root, tmp_path / "dest").prepared()[2]
     filling = LiveFilling(folder, source, restart, source.root)
     name = source.shards[3].files[0].name
     caplog.set_level(logging.WARNING)
-    for _ in range(4):
+
+    def read() -> None:
         arrival = filling.arrival(folder.path / name)
         assert arrival and arrival.read(17, 999) == content(source, 3)[17:1016]
+
+    for _ in range(4):
+        read()
         now[0] += 25.0
     assert len(starts) == 2 and caplog.text.count("no room") == 1
+
+
+@pytest.mark.parametrize("container", ["lmdb", "tfrecord", "webdataset"])
+def test_a_shard_of_several_files_is_read_at_the_source_while_there_is_no_room(tmp_path: Path, container: str) -> None:
+    """Its small files, or all of it, must be whole before it can be opened on this node."""
+    schema = Schema.of({"image": "bytes", "label": "int64"}, ("a",), 0)
+    samples = [Sample(f"{number}", {"image": b"%d" % number * 9, "label": 0}) for number in range(9)]
+    source = pack_samples(tmp_path / "packed", schema, samples, num_shards=1, name=container)
+    folder, begins = task(source.root, tmp_path / "dest").prepared()[2], list[int]()
+
+    def restart() -> None:
+        begins.append(1)
+        raise NoRoomError("no room: free some space")
+
+    filling = LiveFilling(folder, source, restart, source.root)
+    with closing(ShardPool(filling.manifest, filling=filling)) as pool:
+        assert [pool.read(number).fields["image"] for number in range(9)] == [each.fields["image"] for each in samples]
+    assert len(begins) == 1
+
+
+def test_what_another_module_prints_is_not_taken_for_an_error_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "_begun", lambda _: ("welcome to node 7", ""))
+    with pytest.raises(StorageError, match=r"the agent on .*: welcome to node 7"):
+        launch.agent("{}", tmp_path)
