@@ -57,6 +57,7 @@ class Fill:
         self._finishers = self._most * kinds if is_hurried else _FINISHERS
         self._progress, self.latest = dict[int, float](), 0.0
         self._buffers, self._threads = Buffers(), list[world.Thread]()
+        self._asked = dict[tuple[int, int], None]()  # the pieces that the source or a node is to send, in order
         self._stopped, self._ends_at = False, float("inf")
 
     def start(self, threads: int = 0) -> None:
@@ -86,10 +87,9 @@ class Fill:
 
     @property
     def awaited(self) -> str:
-        """Who has been asked for a piece for the longest time; "" if nobody is, or a file is being verified."""
-        with self._changed:
-            first = next(iter(self._under_way), None)
-            return "" if first is None or self._finishing else self._fetching.asked(first)
+        """Who has been asked for a piece for the longest time; "" if nobody is, as while a disk of this node hangs."""
+        first = next(iter(list(self._asked)), None)
+        return "" if first is None else self._fetching.asked(first[0])
 
     @property
     def problem(self) -> str:
@@ -220,7 +220,11 @@ class Fill:
         buffer = self._buffers.take()
         target, release = buffer[: piece.end - piece.begin], partial(self._buffers.give_back, buffer)
         try:
-            origin = self._fetching.fetch(number, begin, target, is_urgent)
+            self._asked[number, begin] = None
+            try:
+                origin = self._fetching.fetch(number, begin, target, is_urgent)
+            finally:
+                self._asked.pop((number, begin), None)
             is_cached = is_urgent or (self._is_read_soon and origin == Origin.SOURCE)
             if world.monotonic() > self._ends_at:  # it hung, and was left behind: a successor may write these files
                 raise StorageError(f"{self._store.source_name(number)} answered too late: {ADVICE}")

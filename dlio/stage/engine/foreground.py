@@ -17,7 +17,7 @@ from dlio.stage.engine.node import Node
 from dlio.stage.job import Job
 from dlio.stage.meeting.folder import SHOWN, MeetingFolder, meeting_folder
 from dlio.stage.meeting.meeting import Meeting
-from dlio.stage.meeting.peer import STUCK_SECONDS, Peer
+from dlio.stage.meeting.peer import Peer
 from dlio.stage.planning.plan import Plan
 
 BEAT_SECONDS = 1.0
@@ -25,6 +25,8 @@ _MOST_TOLD = 10  # records that all processes together write in a second
 _MOST_READ = 500  # records of others that rank 0 reads in a second, once it only waits for them
 FIRST_SECONDS = 3.0  # a shorter copy is shown to no other node
 _SOON_SECONDS = 0.1
+HANGS_SECONDS = 3600.0  # without a block: a recall from tape takes many minutes
+_SAY_SECONDS = 60.0
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +49,7 @@ class Foreground:
         self._pause = max(BEAT_SECONDS, job.topology.world_size / _MOST_TOLD)
         self._others = dict[int, Peer | None].fromkeys(range(1, job.topology.world_size))  # read longest ago first
         self._heard_out = set[int]()  # of which it has the last word
-        self._look_at, self._is_slow = 0.0, False
+        self._look_at = self._say_at = 0.0
         self._heartbeats = liveness.Heartbeats()
 
     def fitted(self, plan: Plan, folder: StagedFolder) -> Plan:
@@ -74,13 +76,15 @@ class Foreground:
             raise node.fill.failure
 
     def _check_pace(self, node: Node) -> None:
-        """Says once for what the copy waits, if nothing comes for long; raises StorageError if it is stuck."""
-        own, awaited = node.peer(), node.fill.awaited
-        problem = f"{awaited} has sent nothing for {own.idle_seconds} s"
-        if awaited and own.idle_seconds > GIVE_UP_SECONDS and not self._is_slow:
-            self._is_slow = True
-            _log.warning("%s: it is awaited for %.0f s", problem, STUCK_SECONDS)
-        if awaited and own.is_stuck:
+        """Says now and then for what the copy waits, while nothing comes; raises StorageError after an hour."""
+        idle, awaited = node.peer().idle_seconds, node.fill.awaited
+        if not awaited or idle <= GIVE_UP_SECONDS:
+            return
+        problem = f"{awaited} has sent nothing for {idle} s"
+        if world.monotonic() >= self._say_at:
+            self._say_at = world.monotonic() + _SAY_SECONDS
+            _log.warning("%s: it is awaited for %.0f s", problem, HANGS_SECONDS)
+        if idle > HANGS_SECONDS:
             raise StorageError(f"{problem}: {ADVICE}")
 
     def until_unneeded(self, node: Node) -> None:

@@ -7,6 +7,7 @@ import os
 import threading
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,12 +21,13 @@ from dlio.stage.engine import background as agent
 from dlio.stage.engine import fill, foreground, server
 from dlio.stage.engine.background import AgentStopped, Background
 from dlio.stage.engine.node import Node
+from dlio.stage.engine.store import Store
 from dlio.stage.meeting import peer
 from dlio.stage.protocol.wire import Origin
 from dlio.stage.run import run
 from dlio.stage.transfer.source import MountedFolder
 from tests.helpers.live import background, client_of, content, eventually, is_complete, meet_in, nodes, task, working
-from tests.helpers.staging import MiB, damaged_files, flip
+from tests.helpers.staging import MiB, damaged_files, flip, write_dataset
 
 
 def test_damaged_bytes_are_fetched_again(
@@ -98,11 +100,42 @@ def test_a_stage_whose_source_hangs_says_so_and_ends(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    for module, name in ((foreground, "BEAT_SECONDS"), (foreground, "GIVE_UP_SECONDS"), (peer, "STUCK_SECONDS")):
-        monkeypatch.setattr(module, name, -1.0 if name != "BEAT_SECONDS" else 0.01)
+    said, warning = list[str](), foreground._log.warning
+
+    def warned(text: str, *given: object) -> None:
+        warning(text, *given)
+        said.append(text)
+        if len(said) == 3:
+            monkeypatch.setattr(foreground, "HANGS_SECONDS", -1.0)
+
+    monkeypatch.setattr(foreground._log, "warning", warned)
+    for name, seconds in (("BEAT_SECONDS", 0.01), ("GIVE_UP_SECONDS", -1.0), ("_SAY_SECONDS", 0.0)):
+        monkeypatch.setattr(foreground, name, seconds)
     with pytest.raises(StorageError, match=r"shard-\d+.bin has sent nothing for \d+ s: see whether the source"):
         run(source.root, tmp_path / "dest")
-    assert caplog.text.count("s: it is awaited for 600 s") == 1
+    assert caplog.text.count("s: it is awaited for 3600 s") == 3
+
+
+def test_a_disk_that_hangs_is_not_blamed_on_the_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, writes, go, write = (
+        write_dataset(tmp_path / "source", [9]),
+        threading.Event(),
+        threading.Event(),
+        Store.write,
+    )
+
+    def hangs(self: Store, *given: Any, **more: Any) -> None:
+        writes.set()
+        assert go.wait(60)
+        write(self, *given, **more)
+
+    monkeypatch.setattr(Store, "write", hangs)
+    with working(task(source.root, tmp_path / "dest")) as node:
+        try:
+            assert writes.wait(60) and node.fill.awaited == ""
+        finally:
+            go.set()
+        eventually(lambda: is_complete(node))
 
 
 def test_a_source_that_hangs_while_it_is_passed_through_is_named(
