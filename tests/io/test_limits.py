@@ -113,7 +113,7 @@ def test_an_agent_that_cannot_start_its_process_names_the_limit(tmp_path, monkey
 
     try:
         assert limited(1, work) == MissingError.exit_code
-        assert os.read(reader, 4096).startswith(b"cannot start its process: user")
+        assert os.read(reader, 4096).startswith(b"0 cannot start its process: user")
     finally:
         os.close(reader)
         os.close(writer)

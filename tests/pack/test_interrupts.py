@@ -6,7 +6,7 @@ import pytest
 
 import dlio
 from dlio.executors import serial
-from dlio.pack import write
+from dlio.pack import write, write_samples
 from dlio.pack.write import ASIDE
 from tests.helpers.images import make_image_folder
 from tests.helpers.interrupts import interrupt_at_each_line
@@ -30,7 +30,7 @@ def test_an_interrupt_at_any_line_leaves_nothing_aside(tmp_path):
         finally:
             assert not (out / ASIDE).exists()
 
-    assert interrupt_at_each_line(pack, {serial.__file__, write.__file__}) > 50
+    assert interrupt_at_each_line(pack, {serial.__file__, write.__file__, write_samples.__file__}) > 50
     for number in range(1, runs + 1):
         out = tmp_path / str(number)
         assert (

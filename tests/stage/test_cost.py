@@ -71,7 +71,7 @@ def test_a_folder_is_planned_as_it_is_staged(tmp_path: Path) -> None:
     assert found.simulated is not None and found.simulated.num_bytes["source"] > 16 * MiB
     with pytest.raises(UsageError, match="partition: only data sets"):
         dlio.plan(tmp_path, nodes=4, strategy="partition")
-    with pytest.raises(StorageError, match="do not fit into the 3,145,728 of each node: choose"):
+    with pytest.raises(StorageError, match="do not fit into the 3,145,728 of a node: choose"):
         dlio.plan(tmp_path, nodes=4, local_free=3 * MiB)  # parts would
 
 
@@ -91,7 +91,7 @@ def test_parts_get_as_many_copies_as_fit() -> None:
     decision = choose(Volume(10_000 * GB, 1, GB), TRAINING)
     assert (decision.strategy, decision.copies) == ("partition", 4)
     assert decision.bytes_per_node + GB <= TRAINING.free_bytes
-    assert "do not fit into the 100.0 GB of each node" in decision.why
+    assert "do not fit into the 100.0 GB of a node" in decision.why
 
 
 def test_the_epochs_planned_decide_between_the_whole_and_parts() -> None:
@@ -164,5 +164,5 @@ def test_no_node_gets_less_than_a_shard() -> None:
 def test_a_way_that_does_not_fit_says_so() -> None:
     machine = Machine(4, 600)
     ways = {name: cost_of(name, Volume(1000, 2, 500), machine, 1).on(machine).why for name in BASIC}
-    assert ways["replicate"] == "each node reads all; 1.0 kB do not fit into the 600 B of each node"
+    assert ways["replicate"] == "each node reads all; 1.0 kB do not fit into the 600 B of a node"
     assert ways["partition"] == "each node reads its part"

@@ -31,7 +31,7 @@ def test_the_nodes_hold_about_the_same_bytes(sizes: list[int], num_nodes: int, d
 
 @pytest.mark.parametrize("copies", [0, 4])
 def test_impossible_numbers_of_copies_are_refused(copies: int) -> None:
-    with pytest.raises(UsageError, match="give from 1 to 3"):
+    with pytest.raises(UsageError, match="on 3 nodes: give at least 1 copy"):
         assign([1, 2], 3, copies)
 
 

@@ -142,7 +142,7 @@ def test_auto_chooses_a_strategy_that_was_added_to_the_folder(
     decision = choose(Volume(10**12), Machine(100, 10**13))
     assert (decision.strategy, decision.why) == (
         "relay",
-        "1.0 TB fit into the 10.0 TB of each node, and the second half comes first",
+        "1.0 TB fit into the 10.0 TB of a node, and the second half comes first",
     )
     sys.modules.pop("dlio.stage.strategies.relay")
 

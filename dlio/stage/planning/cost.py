@@ -142,7 +142,7 @@ class Cost:
         """Returns the same, with a remark if it does not fit."""
         if self.bytes_per_node <= machine.free_bytes:
             return self
-        room = f"{format_size(self.bytes_per_node)} do not fit into the {format_size(machine.free_bytes)} of each node"
+        room = f"{format_size(self.bytes_per_node)} do not fit into the {format_size(machine.free_bytes)} of a node"
         return replace(self, why=f"{self.why}; {room}")
 
 
