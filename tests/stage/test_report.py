@@ -96,9 +96,8 @@ def test_a_process_that_waits_for_another_ones_copy_says_so(
     manifest.rename(tmp_path / "manifest")
     with claimed(folder.claims, lambda: False):
         assert cli.main(where) == 0
-    assert re.search(
-        r"shards, waited (less than 0\.01|\d+\.\d\d) s for the process that copied it$", capsys.readouterr().out, re.MULTILINE
-    )
+    waited = r"shards, waited (less than 0\.01|\d+\.\d\d) s for the process that copied it$"
+    assert re.search(waited, capsys.readouterr().out, re.MULTILINE)
 
 
 def test_the_copy_of_a_file_that_has_changed_since_is_named(
