@@ -54,3 +54,6 @@ def test_the_folder_of_a_copys_marker_is_on_the_disk_before_any_file_has_a_name(
     folder.path.parent.mkdir()
     folder.begin("source")
     assert found[-2:] == [folder.path / ".dlio", folder.path]
+    found.clear()
+    folder.begin("source")  # who made the marker may have been killed before it was synced
+    assert found == [folder.path / ".dlio", folder.path]

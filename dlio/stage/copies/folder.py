@@ -190,7 +190,9 @@ class StagedFolder:
         if marked is None:
             files.publish_bytes(self._aside / MARKER, json.dumps({"copy": self.copy, "source": source}).encode())
             files.publish(self._aside / MARKER, self.marker)
-            files.sync_folder(self.path)  # has the marker's folder before it has any file, or it would be nobody's
+        else:  # by a process that was killed before it synced this, maybe
+            files.sync_folder(self.marker.parent)
+        files.sync_folder(self.path)  # has the marker's folder before it has any file, or it would be nobody's
 
     @property
     def _aside(self) -> Path:
