@@ -150,6 +150,11 @@ def test_nodes_of_different_rooms_agree_on_owners_that_keep_what_they_own(
             for begin in range(0, size, 100):
                 [owner] = {plan.owner(number, begin=begin) for plan in plans}
                 assert number in plans[owner].kept
+            for plan in plans:
+                own, others = (list(plan.share(number, [(0, size)], is_own=is_own)) for is_own in (True, False))
+                assert {plan.owner(number, begin=begin) for begin, _ in own} <= {plan.node}
+                assert plan.node not in {plan.owner(number, begin=begin) for begin, _ in others}
+                assert sum(end - begin for begin, end in own + others) == size
 
 
 LARGE = st.lists(st.integers(0, 30 * BLOCK_BYTES), min_size=1, max_size=4)

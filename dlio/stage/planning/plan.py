@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate, chain, zip_longest
 
 import numpy as np
@@ -219,12 +220,14 @@ class Plan:
         yield begin, end
 
     def share(self, number: int, spans: Sequence[Span], *, is_own: bool) -> Iterator[Span]:
-        """Yields what of the spans of a file this node owns if no node is lost, or what others do, in its order."""
-        if self.is_divided(number):
-            first = self._first_pieces[number]
-            yield from owners.in_turn(spans, first, self.num_nodes, self.node, is_own=is_own)
-        elif (self.owner(number) == self.node) == is_own:
-            yield from spans
+        """Returns what of the spans of a file this node owns if no node is lost, or what others do, in its order."""
+        if not self.is_divided(number):
+            return iter(spans if (self.owner(number) == self.node) == is_own else ())
+        turns = partial(owners.in_turn, spans, self._first_pieces[number], self.num_nodes, self.node)
+        if not self._short:
+            return turns(is_own=is_own)
+        every = chain(turns(is_own=True), turns(is_own=False))  # those of nodes without room have other owners
+        return (span for span in every if (self.owner(number, begin=span[0]) == self.node) == is_own)
 
     def order(self, told: Iterable[Sequence[int]] = ()) -> list[int]:
         """Returns the kept files in the order of the background: all small ones, then by the ranks' first uses."""
