@@ -108,7 +108,7 @@ class Causes:
         """
         if any(self._is_unsettled(each.at) for each in (read, *before)):  # another node may have read than others ask
             return True
-        if self._has_come_after(read, before):
+        if self._has_come_after(read, before) or (keeper is not None and self._has_ended(keeper, read, before)):
             return True
         nodes = {read.node, *(each.node for each in before)} | ({keeper} if keeper is not None else set())
         return any(self._is_cause(trouble, read.at, nodes) for trouble in self.troubles)
@@ -130,6 +130,13 @@ class Causes:
         comings = [come for come in self._comings[read.node] if come <= read.at]
         is_early = len(comings) == 1 and comings[0] <= _SOON  # then nobody may have ended yet
         return not is_early and all(each.process.is_dead and each.process.ended <= comings[-1] for each in before)
+
+    def _has_ended(self, keeper: int, read: Read, before: Sequence[Read]) -> bool:
+        """Returns whether the node that keeps a block has ended since it had it, and not come again."""
+        had = [each.process for each in before if each.node == keeper]
+        ended = max((process.ended for process in had), default=0)
+        is_back = any(ended < come <= read.at for come in self._comings[keeper])
+        return bool(had) and all(process.is_dead for process in had) and ended <= read.at and not is_back
 
     @staticmethod
     def _is_cause(trouble: Trouble, at: int, nodes: Set[int]) -> bool:

@@ -43,25 +43,34 @@ _ARRIVAL = 30 * S  # then the launcher ends all processes
 
 
 class Introduction:
-    """Tells each node the addresses of all, once, as MPI does; a process that is started again gets none."""
+    """Tells each node's first process the addresses of all, once, as MPI does, as soon as all processes have come.
+
+    A process that is started again gets none.
+    """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._peers: dict[int, Peer] = {}
+        self._come: set[Actor] = set()
         self._scheduler, self._waiting = scheduler, Waiting(scheduler)
 
-    def place(self, actor: Actor, content: str) -> MeetingFolder | Introduced | None:
-        """Returns where a node meets the others; raises LauncherError if some do not come."""
+    def place(self, actor: Actor, content: str) -> Introduced | None:
+        """Returns where a node meets the others; raises LauncherError if some processes do not come."""
         if actor.lives > 1:
             return None
-        nodes, deadline = actor.cluster.size.nodes, self._scheduler.now + _ARRIVAL
+        size, deadline = actor.cluster.size, self._scheduler.now + _ARRIVAL
         listener = TcpListener(world.address(), bytes(TOKEN_BYTES), content)
-        self._peers[actor.node] = Peer(actor.node, listener.address, Owner.current(), False, 0, 0)
-        while len(self._peers) < nodes:
-            if not self._waiting.wait(deadline - self._scheduler.now) and len(self._peers) < nodes:
+        if not actor.local:
+            self._peers[actor.node] = Peer(actor.node, listener.address, Owner.current(), False, 0, 0)
+        self._come.add(actor)
+        while len(self._come) < size.nodes * size.locals:
+            if not self._waiting.wait(deadline - self._scheduler.now) and len(self._come) < size.nodes * size.locals:
                 listener.listening.close()
                 raise LauncherError("a process ended before all had come")
         self._waiting.wake_all()
-        return Introduced(bytes(TOKEN_BYTES), [self._peers[node] for node in range(nodes)], listener)
+        if actor.local:
+            listener.listening.close()
+            return None
+        return Introduced(bytes(TOKEN_BYTES), [self._peers[node] for node in range(size.nodes)], listener)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +104,10 @@ class Staging:
     def _place(self, actor: Actor, content: str) -> MeetingFolder | Introduced | None:
         """Returns where a node's first process meets the other nodes."""
         nodes = actor.cluster.size.nodes
-        if actor.local or nodes == 1:
-            return None
         if self.introduction:
             return self.introduction.place(actor, content)
+        if actor.local or nodes == 1:
+            return None
         return MeetingFolder(meeting_folder(content), actor.node, nodes)
 
 

@@ -16,6 +16,8 @@ from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.running_digest import MOST_HELD, Held
 from dlio.stage.engine.store import Store
 from dlio.stage.engine.writing import Buffers
+from dlio.stage.meeting.meeting import Meeting
+from dlio.stage.meeting.peer import Peer
 from dlio.stage.planning import flows
 from dlio.stage.protocol import tcp, wire
 from dlio.stage.protocol.connection import AgentError, Connection
@@ -69,6 +71,7 @@ class Watching:
                 (Fetching, "distrust", self._distrusting),
                 (Connection, "read", self._reading),
                 (tcp, "connect", self._connecting),
+                (Meeting, "use", self._hearing),
                 (wire, "send_file", self._sending),
             ):
                 stack.enter_context(mock.patch.object(owner, name, around(getattr(owner, name))))
@@ -203,6 +206,14 @@ class Watching:
                 if is_urgent:
                     self._silent[key] = now, self._scheduler.now
                 raise
+
+        return watched
+
+    def _hearing(self, use: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(meeting: Meeting, peer: Peer, ask: object) -> Any:
+            answer = use(meeting, peer, ask)
+            self._silent.pop((self._process, peer.address), None)  # it answers, on a connection that it had before
+            return answer
 
         return watched
 

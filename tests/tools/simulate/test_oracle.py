@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -19,6 +20,7 @@ from dlio.stage.copies.folder import LIVE
 from dlio.stage.copies.live_folder import FILES
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
+from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.protocol import tcp
 from tools.simulate.clock import Clock
 from tools.simulate.data_set import DataSet
@@ -170,6 +172,22 @@ def test_each_node_reads_for_itself_what_only_a_lost_node_kept(scene):
     assert scene.broken == ["read-once"]
 
 
+def test_each_node_reads_for_itself_while_the_node_that_keeps_it_has_ended(scene):
+    name = next(iter(scene.data.contents))
+    read(scene, 2, 1 * S)
+    for process in scene.scheduler.processes:
+        process.kill()
+    for node in (0, 1):
+        read(scene, node, (100 + node) * S)
+    scene.oracle.check_reads(keepers={name: 2})
+    assert not scene.broken
+    scene.scheduler.now = 200 * S
+    scene.oracle.causes.comes(2)
+    read(scene, 0, 300 * S)
+    scene.oracle.check_reads(keepers={name: 2})
+    assert scene.broken == ["read-once"]
+
+
 def test_who_comes_when_all_have_left_reads_again(scene):
     read(scene, 0, 1 * S)
     scene.oracle.causes.comes(1)
@@ -234,13 +252,15 @@ def test_a_node_that_sends_more_than_its_share_is_noticed(scene):
 
 
 @pytest.mark.parametrize(
-    ("second", "third", "is_fine"),
+    ("second", "heard", "third", "is_fine"),
     [
-        (0.5, 2.7, False),  # soon after two attempts at the same time have failed
-        (0.5, 7.0, True),  # the first of them had failed 5 s ago
+        (0.5, 9.0, 2.7, False),  # soon after two attempts at the same time have failed
+        (0.5, 9.0, 7.0, True),  # the first of them had failed 5 s ago
+        (0.5, 2.6, 2.7, True),  # it has answered since, on another connection
+        (0.5, 2.1, 2.7, False),  # it had answered before the second one failed
     ],
 )
-def test_a_node_that_is_silent_is_not_asked_again_at_once(scene, second, third, is_fine):
+def test_a_node_that_is_silent_is_not_asked_again_at_once(scene, second, heard, third, is_fine):
     def silent(address: object) -> None:
         scene.scheduler.pause(2 * S)
         raise TimeoutError
@@ -250,14 +270,20 @@ def test_a_node_that_is_silent_is_not_asked_again_at_once(scene, second, third, 
         with suppress(TimeoutError):
             Fetching.fetch(None, 0, 0, None)
 
+    def hear() -> None:
+        scene.scheduler.pause(round(heard * S))
+        Meeting.use(None, SimpleNamespace(address=("10.0.0.1", 1)), None)
+
     process = scene.process()
     with (
         mock.patch.object(Fetching, "fetch", lambda *_: tcp.connect(("10.0.0.1", 1))),
         mock.patch.object(tcp, "connect", silent),
+        mock.patch.object(Meeting, "use", lambda *_: None),
         scene.watching.at_work(),
     ):
         for at in (0.0, second, third):
             scene.scheduler.spawn(process, partial(ask, at), "task")
+        scene.scheduler.spawn(process, hear, "task")
         scene.scheduler.run()
     assert scene.broken == ([] if is_fine else ["left-alone"])
 

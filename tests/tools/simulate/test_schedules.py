@@ -50,6 +50,12 @@ def test_no_promise_breaks_on_16_nodes() -> None:
     assert not outcome.broken
 
 
+def test_no_process_of_a_node_begins_by_mpi_before_all_have_come() -> None:
+    schedule = _schedule(230001457, faults.kinds())
+    late = [fault for fault in schedule.faults if fault.kind == "late"]  # the only process that has come would read all
+    assert not forked.run(forked.Schedule(schedule.seed, schedule.size, late)).broken
+
+
 def test_a_schedule_does_not_depend_on_those_before_it() -> None:
     schedules = [_schedule(seed, faults.kinds()) for seed in (11, 12, 13)]
     together = [outcome.digest for outcome in forked.several([*schedules, schedules[0]])]
