@@ -31,7 +31,7 @@ from dlio.stage.copies.learned import Learned
 from dlio.stage.copies.tree import is_intact
 
 AGENT, SOCKET, TASK, LOG, FILES = "agent.json", "socket", "task.json", "agent.log", "files"
-_VERSION = 4  # of the folder: to be changed with its layout, and with what its processes say to each other
+_VERSION = 5  # of the folder: to be changed with its layout, and with what its processes say to each other
 _log = logging.getLogger(__name__)
 END_SECONDS = 5.0  # for agents to end
 _POLL_SECONDS = 0.02

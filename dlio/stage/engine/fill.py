@@ -19,6 +19,7 @@ from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.pending import Pending, Piece
 from dlio.stage.engine.store import Store
 from dlio.stage.engine.writing import Buffers
+from dlio.stage.meeting.peer import STUCK_SECONDS
 from dlio.stage.planning import flows
 from dlio.stage.protocol.wire import Origin, Span
 
@@ -92,6 +93,11 @@ class Fill:
         return "" if first is None else self._fetching.asked(first[0])
 
     @property
+    def is_verifying(self) -> bool:
+        """Whether a file is being verified."""
+        return bool(self._finishing)
+
+    @property
     def problem(self) -> str:
         """The last failure that still holds; "" if none."""
         return self._failures.latest
@@ -121,16 +127,20 @@ class Fill:
                 is_overdue = world.monotonic() - asked > _OVERDUE_SECONDS  # else urgent work could hold it up forever
                 self._ask(number, missing, is_urgent=is_urgent, comes_first=is_urgent or is_overdue)
                 with self._changed:
+                    if not missing and number not in self._finishing:  # by the thread that asks, nobody would beat
+                        self._whole[number] = None
+                        self._changed.notify()
                     self._check(number, asked)
                 news.wait()
-                if whole:
-                    self._finish(number)
         return self._origins.get(number, Origin.DISK)
 
     def again(self, number: int, spans: Sequence[Span], beat: Callable[[], None] | None = None) -> Origin:
         """Fetches spans again that failed their checksums, from the source; raises as `need`."""
+        asked = world.monotonic()
         with self._waiters.news(number, (), beat) as news:
             while not self._cleared(number, spans):
+                with self._changed:
+                    self._check(number, asked)
                 news.wait()
         return self.need(number, spans, beat)
 
@@ -140,6 +150,7 @@ class Fill:
         with self._changed:
             if is_free := number not in self._finishing:
                 self._store.clear(number, spans)
+                self._whole.pop(number, None)
             return is_free
 
     def _left(self, number: int, spans: Sequence[Span], whole: bool) -> list[Span] | None:
@@ -158,12 +169,12 @@ class Fill:
     def _check(self, number: int, asked: float) -> None:
         """Raises StorageError if it makes no sense to wait any longer."""
         failure = self._failures.checked(number, asked)
-        latest = self._progress.get(number, 0.0) if number in self._under_way else self.latest
+        is_here = number in self._finishing or number in self._whole
+        latest = self._progress.get(number, 0.0) if is_here or number in self._under_way else self.latest
         idle = world.monotonic() - max(asked, latest)
-        if idle > GIVE_UP_SECONDS or self._stopped:
-            why = (
-                failure.problem if failure else f"{self._store.source_name(number)} has not been read for {idle:.0f} s"
-            )
+        if idle > (STUCK_SECONDS if is_here else GIVE_UP_SECONDS) or self._stopped:
+            what = "is whole, and has been verified" if is_here else "has not been read"
+            why = failure.problem if failure else f"{self._store.source_name(number)} {what} for {idle:.0f} s"
             raise StorageError(f"{why}: {ADVICE}")
 
     def _work(self) -> None:
@@ -177,6 +188,9 @@ class Fill:
 
     def _fetch_pieces(self) -> None:
         while (taken := self._take()) is not None:
+            if isinstance(taken, int):
+                self._finish(taken)
+                continue
             pending, piece, is_urgent = taken
             if piece.begin < piece.end:
                 self._bring(pending, piece, is_urgent)
@@ -184,10 +198,8 @@ class Fill:
                 pending.release(piece, is_urgent=is_urgent)
                 is_last = piece.number not in self._under_way
             self._waiters.wake(piece.number, piece.begin, piece.end)
-            number = piece.number if is_last else None
-            while number is not None:
-                self._finish(number)
-                number = self._left_whole()
+            if is_last:
+                self._finish(piece.number)
 
     def _bring(self, pending: Pending, piece: Piece, is_urgent: bool) -> None:
         """Fetches and writes a piece that this thread has taken."""
@@ -249,12 +261,6 @@ class Fill:
                     self._finishing.discard(number)
                 self._waiters.wake(number)
 
-    def _left_whole(self) -> int | None:
-        """Returns a file that was left to the threads that finish others; None if there is none."""
-        with self._changed:
-            may_finish = len(self._finishing) < self._finishers and not self._stopped
-            return self._whole.popitem()[0] if self._whole and may_finish else None
-
     def _begins_to_finish(self, number: int) -> bool:
         """Returns whether a file is whole and nobody verifies it: from now on this thread does, and nobody writes.
 
@@ -302,10 +308,16 @@ class Fill:
         if self._is_hurried:
             self.settled.set()
 
-    def _take(self) -> tuple[Pending, Piece, bool] | None:
-        """Waits for the next piece, and marks it as under way; None once stopped. Returns whether it is urgent, too."""
+    def _take(self) -> tuple[Pending, Piece, bool] | int | None:
+        """Waits for the next piece, and marks it as under way; None once stopped. Returns whether it is urgent, too.
+
+        Files that lack their names only come first, by their numbers, as far as so many may be verified.
+        """
         with self._changed:
             while not self._stopped:
+                if self._whole and len(self._finishing) < self._finishers:
+                    self._changed.hand_over()
+                    return self._whole.popitem()[0]
                 for pending in self._pending:
                     may_wait = pending is not self._pending[0] and self._pending[0].has_more
                     if taken := pending.take(may_wait=may_wait):

@@ -89,11 +89,11 @@ def test_an_agent_of_another_version_is_refused_and_can_be_ended(
     with subprocess.Popen(["sleep", "600"]) as other:
         live = _announced(folder, Owner.current().node)
         owner = replace(Owner.current(), pid=other.pid, started=start_time(other.pid))
-        record = {"version": 3, "owner": asdict(owner), "socket": "socket", "node": 0, "nodes": 1, "may_be_ended": True}
+        record = {"version": 4, "owner": asdict(owner), "socket": "socket", "node": 0, "nodes": 1, "may_be_ended": True}
         (live.path / "agent.json").write_text(json.dumps(record))
         with (
             claimed(folder.claims, lambda: False),
-            pytest.raises(StorageError, match="whose live folders have the version 3, not 4: wait"),
+            pytest.raises(StorageError, match="whose live folders have the version 4, not 5: wait"),
         ):
             asked(source.content_id if asked is status else source.root, tmp_path / "dest")
         assert end_agents([live]) == {}

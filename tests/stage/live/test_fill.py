@@ -8,13 +8,15 @@ import os
 import random
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise, product
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 from dlio.dataset.manifest import File
+from dlio.errors import StorageError
 from dlio.io import files, world
 from dlio.stage.copies.blocks import BLOCK_BYTES
 from dlio.stage.copies.folder import StagedFolder
@@ -33,7 +35,7 @@ from dlio.stage.protocol.wire import Origin, Span
 from dlio.stage.transfer.source import StagingSource
 from tests.helpers.live import Anywhere, FetchedBy, eventually, plan_of, store_of
 from tests.helpers.staging import MiB
-from tests.helpers.worlds import InWorld, in_world
+from tests.helpers.worlds import InWorld, in_world, run_in, simulated
 
 __all__ = ["in_world"]
 
@@ -358,14 +360,26 @@ def test_nothing_is_written_into_a_file_that_gets_its_name(tmp_path: Path, monke
     assert fill.stop() and (_live(tmp_path).staged.path / "a.bin").read_bytes() == content
 
 
-def test_readers_get_pieces_while_a_disk_syncs_whole_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    count, size, synced = flows.THREADS + 8, 2 * MiB, threading.Event()
+def _zeros(number: int, begin: int, target: memoryview, only_source: bool) -> Origin:
+    target[:] = bytes(len(target))
+    return Origin.SOURCE
+
+
+def _of_zeros(count: int, size: int) -> list[File]:
+    return [File(f"{each}.bin", size, files.digest_bytes(bytes(size))) for each in range(count)]
+
+
+def test_all_readers_get_pieces_while_a_disk_syncs_whole_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no file that is left to the threads that verify waits for a round through all that is left."""
+    monkeypatch.setattr(pending, "LOOK_SECONDS", 1e6)
+    count, synced, together = flows.THREADS + 8, threading.Event(), threading.Barrier(flows.THREADS)
 
     def fetch(number: int, begin: int, target: memoryview, only_source: bool) -> Origin:
-        target[:] = bytes(len(target))
-        return Origin.SOURCE
+        if number >= count and not begin:
+            together.wait(30)
+        return _zeros(number, begin, target, only_source)
 
-    store = _store(tmp_path, [File(f"{each}.bin", size, files.digest_bytes(bytes(size))) for each in range(count + 1)])
+    store = _store(tmp_path, _of_zeros(count + flows.THREADS, 2 * MiB))
     finish, whole = store.finish, Counter[int]()
 
     def held_up(number: int) -> None:
@@ -379,13 +393,116 @@ def test_readers_get_pieces_while_a_disk_syncs_whole_files(tmp_path: Path, monke
     fill.start()
     try:
         eventually(lambda: all(map(store.is_whole, range(count))), 15)
+        for number in range(count, count + flows.THREADS):
+            fill._ask(number, [(0, 9)], is_urgent=True, comes_first=True)
         assert fill.need(count, [(0, 9)]) == Origin.SOURCE
         synced.set()
         eventually(lambda: all(map(store.is_finished, range(count))))
     finally:
         synced.set()
+        together.abort()
         assert fill.stop()
     assert set(whole.values()) == {1}
+
+
+def test_all_threads_verify_files_for_who_waits_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, together = _store(tmp_path, _of_zeros(flows.THREADS, MiB)), threading.Barrier(flows.THREADS)
+    for number, begin in product(range(flows.THREADS), (0, MiB // 2)):
+        store.write(number, begin, memoryview(bytes(MiB // 2)))
+    finish = store.finish
+
+    def awaited(number: int) -> None:
+        together.wait(30)
+        finish(number)
+
+    monkeypatch.setattr(store, "finish", awaited)
+    fill = Fill(store, FetchedBy(_zeros, store.listed), is_hurried=True)
+    fill.follow(range(flows.THREADS))
+    fill.start()
+    try:
+        eventually(lambda: store.is_complete)
+    finally:
+        together.abort()
+        assert fill.stop()
+
+
+@pytest.mark.parametrize("reads_again", [False, True])
+@pytest.mark.parametrize(("seconds", "is_given_up"), [(24, False), (90, True)])
+def test_readers_of_a_file_that_is_verified_for_long_wait_and_show_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: int, is_given_up: bool, reads_again: bool
+) -> None:
+    """It lacks its name only, so that no piece of it comes. A disk that hangs holds up nobody forever."""
+    monkeypatch.setattr(filling, "STUCK_SECONDS", 60.0)
+    monkeypatch.setattr(pending, "LOOK_SECONDS", 1e6)
+    beats, problems = list[float](), list[str]()
+
+    def check() -> None:
+        store = _store(tmp_path, _of_zeros(1, 2 * MiB))
+        for begin in (0, MiB):
+            store.write(0, begin, memoryview(bytes(MiB)))
+        finish, asked = store.finish, world.event()
+
+        def slow(number: int) -> None:
+            asked.set()
+            world.sleep(seconds)
+            finish(number)
+
+        def read() -> None:
+            try:
+                fill.need(0, [], None if reads_again else lambda: beats.append(world.monotonic()))
+            except StorageError as error:
+                problems.append(error.text)
+
+        monkeypatch.setattr(store, "finish", slow)
+        fill = Fill(store, FetchedBy(_zeros, store.listed))
+        fill.start()
+        world.sleep(1)
+        reader = world.start(read, "reader")
+        if reads_again:
+            asked.wait(60)
+            try:
+                fill.again(0, [(0, 9)], lambda: beats.append(world.monotonic()))
+            except StorageError as error:
+                problems.append(error.text)
+        reader.join()
+        fill.stop()
+
+    run_in(simulated(tmp_path), check)
+    why = "source is whole, and has been verified for 60 s"
+    assert [text.partition(":")[0] for text in problems] == is_given_up * (1 + reads_again) * [why]
+    assert all(later - earlier < 4 for earlier, later in pairwise(beats))
+    assert len(beats) > min(seconds, 60) / 3
+
+
+def test_nothing_is_copied_from_others_while_readers_wait_and_the_source_has_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Passed(FetchedBy):
+        exchanges = True
+
+        def share(self, number: int, spans: Sequence[Span], *, is_far: bool) -> Sequence[Span]:
+            return spans if number == is_far else []
+
+    store = _store(tmp_path, _of_zeros(2, 2 * MiB))
+    fill = Fill(store, Passed(_zeros, store.listed))
+    fill.follow([1, 0])
+    for each in fill._pending:
+        each._budget._urgent_at = each._budget._burst_began = math.inf  # a reader waits at all times
+    monkeypatch.setattr(fill._changed, "wait", lambda seconds: setattr(fill, "_stopped", True))  # nothing may be taken
+
+    def taken() -> tuple[Pending, Piece, bool] | None:
+        found, fill._stopped = fill._take(), False
+        assert not isinstance(found, int)
+        return found
+
+    while not store.is_finished(0):
+        pieces, piece, _ = taken() or pytest.fail("there is none")
+        assert piece.number == 0 and taken() is None
+        store.write(0, piece.begin, memoryview(bytes(piece.end - piece.begin)))
+        pieces.release(piece, is_urgent=False)
+        fill._finish(0)
+    assert (found := taken()) and found[1].number == 1
+    store.close()
 
 
 def test_copies_of_what_others_read_wait_longest_while_readers_do(monkeypatch: pytest.MonkeyPatch) -> None:
