@@ -20,7 +20,7 @@ from dlio.dataset.manifest import Manifest, Shard
 from dlio.dataset.remote import in_place
 from dlio.dataset.sample_table import SampleTable
 from dlio.dataset.schema import Array, Fields, Sample
-from dlio.dataset.shard_files import checked_files
+from dlio.dataset.shard_files import check_base, checked_files
 from dlio.errors import CorruptRecordError
 from dlio.formats import Reader, SelfChecked
 from dlio.io import arrivals
@@ -245,12 +245,15 @@ def open_table(manifest: Manifest, shard: Shard) -> SampleTable | None:
     """Returns the table of a shard's samples, None if it has none.
 
     Raises:
-        CorruptRecordError: the table is damaged.
+        CorruptRecordError: it is damaged, or lies behind a link of a set that was made of another table.
         StorageError: it cannot be read.
     """
-    names = [file.name for file in shard.files if file.name.endswith(sample_table.SUFFIX)]
+    table = next((file for file in shard.files if file.name.endswith(sample_table.SUFFIX)), None)
+    if table is None:
+        return None
+    check_base(manifest.root, table)
     with arrivals.opening(in_place(manifest, shard)):
-        return SampleTable(manifest.root / names[0], manifest.schema, shard.num_records, shard.part) if names else None
+        return SampleTable(manifest.root / table.name, manifest.schema, shard.num_records, shard.part)
 
 
 def _records(path: Path, name: str) -> Path:

@@ -16,7 +16,7 @@ from dlio.errors import CorruptRecordError, StorageError
 from dlio.formats import ApartFormat
 from dlio.formats.layouts.file_list import FOLDER, SUFFIX, FileList
 from dlio.io.arrivals import Arrivals
-from dlio.io.files import read_blocks
+from dlio.io.files import digest_bytes, read_blocks, read_regular
 
 _BASE = re.compile(r"base[0-9]+")  # a link to the set that the records are of
 
@@ -119,6 +119,21 @@ def _arriving(manifest: Manifest, shard: Shard, filling: Arrivals) -> Collection
         return filling.prepare(names)
     filling.complete(names)
     return ()
+
+
+def check_base(root: Path, table: File) -> None:
+    """Compares the table of a shard behind a link: its checksums are those of the samples, whose folder may change.
+
+    Raises:
+        CorruptRecordError: it differs from what the set in the folder `root` was made of.
+        StorageError: it cannot be read.
+    """
+    link, slash, _ = table.name.partition("/")
+    if not slash or not (root / link).is_symlink():
+        return
+    path = root / table.name
+    if digest_bytes(read_regular(path, table.num_bytes), table.digest.partition(":")[0]) != table.digest:
+        raise CorruptRecordError(path, f"it is not what this set was made of{advice_if_lost(path)}")
 
 
 def check_size(path: Path, num_bytes: int, shard: Shard) -> None:

@@ -6,6 +6,7 @@ import errno
 import json
 import shutil
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dlio
+from dlio import formats
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.shard import File, Part, Shard, checked
 from dlio.errors import CorruptRecordError, ManifestError, SourceError, StorageError, UsageError
@@ -92,6 +94,23 @@ def test_a_split_holds_each_sample_once_and_every_class_in_proportion(tmp_path, 
     assert dlio.split(packed, tmp_path / "parts", fractions=[0.75, 0.25], by="class")["val"] == parts["val"]
     again = dlio.merge([parts["train"], parts["val"]], tmp_path / "again")
     assert keys(tmp_path / "again") == keys(packed) and all(shard.part is None for shard in again.shards)
+
+
+@pytest.mark.parametrize("name", formats.names())
+def test_a_set_whose_base_was_packed_again_reads_no_other_samples(tmp_path, name):
+    make_image_folder(tmp_path / "photos", {"cat": 4})
+    make = partial(dlio.pack, tmp_path / "photos", tmp_path / "packed", engine="serial", format=name, num_shards=1)
+    part = dlio.split(make(), tmp_path / "parts", fractions=[0.5, 0.5])["train"]
+    kept = samples(part.root)
+    make(overwrite=True)  # the same again
+    assert samples(part.root) == kept
+    stale = r"samples.npz: it is not what this set was made of: .*/base0 points to .*/packed, .*: make this set"
+    changed = make(overwrite=True, shuffle=3)
+    path = changed.root / changed.shards[0].files[-1].name
+    assert path.stat().st_size == part.shards[0].files[-1].num_bytes
+    for read in (lambda: samples(part.root), lambda: dlio.select(part, tmp_path / "out", where=["label=0"])):
+        with pytest.raises(CorruptRecordError, match=stale):
+            read()
 
 
 @settings(max_examples=50)
