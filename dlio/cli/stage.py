@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
@@ -31,7 +32,7 @@ from dlio.stage.client.client import in_one_word, in_words, state, status, statu
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.locations import folders_to_clean, folders_with_copies
 from dlio.stage.copies.node_cache import copies
-from dlio.stage.job import Asked, Listeners, Options
+from dlio.stage.job import NO_OPTIONS, Asked, Listeners, Options
 from dlio.stage.meeting.listing import by_nodes
 from dlio.stage.meeting.peer import Peer
 from dlio.stage.run import StageSummary, preview, run
@@ -161,6 +162,8 @@ def _found(args: argparse.Namespace) -> list[dict[str, Any]]:
 def _under_way(args: argparse.Namespace, topology: Topology, options: Options) -> tuple[StagingSource, Options]:
     """Returns the source and the options of the copy that an agent fills, or has filled, and takes its strategy.
 
+    Options that the user has given stay.
+
     Raises:
         StorageError: this node has no copy that is complete or being filled.
     """
@@ -174,7 +177,9 @@ def _under_way(args: argparse.Namespace, topology: Topology, options: Options) -
             f"{shown(str(args.dataset))} is not being staged on this node: run dlio stage --background first"
         )
     if args.strategy == strategies.AUTO and (task := Task.of(LiveFolder(found[0]))):
-        args.dest, args.strategy, options = task.dest, task.strategy, task.options
+        own = {name: value for name, value in asdict(options).items() if value != getattr(NO_OPTIONS, name)}
+        args.dest, args.strategy, options = task.dest, task.strategy, replace(task.options, **own)
+        sys.path += task.modules  # where its starter found the strategy
     return source, options
 
 

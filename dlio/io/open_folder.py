@@ -213,11 +213,12 @@ class OpenFolder:
         world.touch(name, dir_fd=self.descriptor)
 
     def sizes(self, depth: int = _MAX_DEPTH) -> Iterator[int]:
-        """Yields the sizes of all files in the folder and below it."""
+        """Yields the bytes that each file in the folder and below it takes: of a sparse file, only what was written."""
         with os.scandir(self.descriptor) as entries:
             for entry in entries:
                 if not entry.is_dir(follow_symlinks=False):
-                    yield entry.stat(follow_symlinks=False).st_size
+                    status = entry.stat(follow_symlinks=False)
+                    yield min(status.st_size, status.st_blocks * 512)
                 elif depth:
                     with self.below(entry.name) as inner:
                         yield from inner.sizes(depth - 1)

@@ -119,3 +119,12 @@ def test_a_closed_folder_reaches_no_other_one(tmp_path: Path, secret: Path) -> N
             with pytest.raises(OSError, match="Bad file descriptor"):
                 call()
         assert other.names() == ["secret"]
+
+
+def test_a_sparse_file_takes_what_is_there(tmp_path: Path) -> None:
+    with (tmp_path / "sparse").open("wb") as file:
+        file.write(bytes(range(256)) * 256)
+        file.truncate(1 << 30)
+        os.fsync(file.fileno())
+    with OpenFolder.at(tmp_path) as folder:
+        assert sum(folder.sizes()) <= 1 << 20

@@ -158,7 +158,7 @@ class Node:
         self.fetching.needs_rooms.wait()
         while not (self._over.is_set() or self.plan.knows_rooms):
             try:
-                if rooms := meeting.rooms(self.plan.room):
+                if (rooms := meeting.rooms(self.plan.room)) and not self._over.is_set():
                     self._follow(replace(self.plan, rooms=rooms))
             except StorageError as error:  # tried again
                 _log.warning("%s keeps to its part without the rooms of all nodes for now: %s", self, error)

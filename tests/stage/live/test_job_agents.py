@@ -14,6 +14,7 @@ import pytest
 
 import dlio
 from dlio.cli import main
+from dlio.cli import stage as stage_verbs
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError
@@ -26,6 +27,7 @@ from dlio.stage.client.client import Client, in_words, status_from
 from dlio.stage.client.start import ensure_agent
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import AgentRecord, LiveFolder
+from dlio.stage.job import Options
 from dlio.stage.meeting.peer import MOST_TEXT, Peer, shortened
 from dlio.stage.meeting.peer import shown as shown_record
 from dlio.stage.protocol import wire
@@ -145,3 +147,24 @@ def test_who_waits_hears_what_the_agent_keeps_and_not_what_would_be_chosen(
         monkeypatch.setattr(choice, "room", lambda _: FileSystem("xfs", "/", 1, None))
         assert main(["stage", str(source.root), str(tmp_path), "--wait"]) == 4
     assert "is a cache of" in capsys.readouterr().err
+
+
+def test_who_waits_keeps_what_the_user_asks_and_takes_the_rest_from_the_agent(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent's strategy may lie where only its starter looked."""
+    (tmp_path / "nearby").mkdir()
+    (tmp_path / "nearby/plans.py").write_text("from dlio.stage.strategies.replicate import *\n")
+    found, given = list[Options](), task(source.root, tmp_path / "dest", options=Options(copies=3, mode=0o600))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    def staged(args: object, topology: Topology, options: Options, *, watch: bool) -> int:
+        found.append(options)
+        return 0
+
+    monkeypatch.setattr(stage_verbs, "_stage", staged)
+    with working(given) as node:
+        theirs = replace(given, strategy="nearby.plans", modules=[str(tmp_path)])
+        LiveFolder(node.folder).keep_task(theirs.to_json())
+        assert main(["stage", str(source.root), str(tmp_path / "dest"), "--wait", "--mode", "640"]) == 0
+    assert found == [replace(given.options, mode=0o640)]
