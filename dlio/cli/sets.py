@@ -69,7 +69,8 @@ def _split_options(verb: argparse.ArgumentParser) -> None:
     by = "class: each part gets its fraction of every class; group, FIELD: a group, or equal values, stay together"
     verb.add_argument("--by", metavar="class|group|FIELD", help=by)
     group = (
-        "with --by group: a regular expression that matches the group at the start of a key (default: the key's folder)"
+        "with --by group: a regular expression that matches each key from its start, and the group, or has it in "
+        "parentheses (default: the key's folder)"
     )
     verb.add_argument("--group", default=GROUP, metavar="REGEX", help=group)
     verb.add_argument("--seed", type=int, default=0, metavar="N", help="the seed of the random choice (0)")

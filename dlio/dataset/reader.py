@@ -251,7 +251,7 @@ def open_table(manifest: Manifest, shard: Shard) -> SampleTable | None:
     table = next((file for file in shard.files if file.name.endswith(sample_table.SUFFIX)), None)
     if table is None:
         return None
-    check_base(manifest.root, table)
+    check_base(manifest.root, table, shard)
     with arrivals.opening(in_place(manifest, shard)):
         return SampleTable(manifest.root / table.name, manifest.schema, shard.num_records, shard.part)
 

@@ -121,17 +121,18 @@ def _arriving(manifest: Manifest, shard: Shard, filling: Arrivals) -> Collection
     return ()
 
 
-def check_base(root: Path, table: File) -> None:
+def check_base(root: Path, table: File, shard: Shard) -> None:
     """Compares the table of a shard behind a link: its checksums are those of the samples, whose folder may change.
 
     Raises:
         CorruptRecordError: it differs from what the set in the folder `root` was made of.
-        StorageError: it cannot be read.
+        StorageError: it is missing, or cannot be read.
     """
     link, slash, _ = table.name.partition("/")
     if not slash or not (root / link).is_symlink():
         return
     path = root / table.name
+    check_size(path, table.num_bytes, shard)
     if digest_bytes(read_regular(path, table.num_bytes), table.digest.partition(":")[0]) != table.digest:
         raise CorruptRecordError(path, f"it is not what this set was made of{advice_if_lost(path)}")
 

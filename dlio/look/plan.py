@@ -80,7 +80,7 @@ def plan(
     rates = {"source": source_rate, "client": client_rate, "network": network_rate, "local": local_rate}
     _check_rates(rates)
     if timeline is not None and not simulate:
-        raise UsageError("a timeline needs a simulation: simulate, too")
+        raise UsageError("a timeline needs a simulation: give --simulate (simulate=True), too")
     manifest = anything(dataset).manifest
     volume = Volume.of(manifest)
     plain = Machine(nodes, 1 << 40)

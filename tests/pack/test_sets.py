@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 import shutil
 from contextlib import closing
 from functools import partial
@@ -111,6 +112,9 @@ def test_a_set_whose_base_was_packed_again_reads_no_other_samples(tmp_path, name
     for read in (lambda: samples(part.root), lambda: dlio.select(part, tmp_path / "out", where=["label=0"])):
         with pytest.raises(CorruptRecordError, match=stale):
             read()
+    shutil.rmtree(changed.root)
+    with pytest.raises(StorageError, match=r"base0 points to .*/packed, .*: make this set again from it"):
+        dlio.info(part.root)
 
 
 @settings(max_examples=50)
@@ -192,6 +196,32 @@ def test_a_group_stays_together(tmp_path, packed):
     parts = dlio.split(packed, tmp_path / "parts", fractions=[0.6, 0.4], by="group", names=["a", "b"], seed=2)
     folders = [{key.partition("/")[0] for key in keys(part.root)} for part in parts.values()]
     assert not folders[0] & folders[1] and folders[0] | folders[1] == set(COUNTS)
+
+
+def test_a_patient_stays_together_across_folders(tmp_path):
+    """By the pattern of the page about sets, for keys such as those of ChestX-ray14."""
+    page = Path(__file__).parents[2] / "docs/how-to/sets.md"
+    pattern = re.search(r"ChestX-ray14: `--group '(.*?)'`", page.read_text())[1]
+    with dlio.Writer(tmp_path / "rays", {"label": "int64"}) as out:
+        for number in range(20):
+            key = f"images_{number % 3:03}/images/{number // 4:08}_{number % 4:03}.png"
+            out.write({"label": number}, key=key)
+    parts = dlio.split(tmp_path / "rays", fractions=[0.6, 0.4], by="group", group=pattern)
+    patients = [{key[-16:-8] for key in keys(part.root)} for part in parts.values()]
+    assert [len(each) for each in patients] == [3, 2] and not patients[0] & patients[1]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        (r"\d+", r"--group \\d\+ matches no key, such as '(cat|dog|owl)/.*png': it must match each from the start"),
+        ("(cat|dog)/", r"--group \(cat\|dog\)/ does not match 9 of 36 keys, such as 'owl/"),
+        ("", r"the part 'val' would have no samples: .* a --group with more groups$"),
+    ],
+)
+def test_a_pattern_that_does_not_group_each_key_is_an_error(tmp_path, packed, pattern, message):
+    with pytest.raises(UsageError, match=message):
+        dlio.split(packed, tmp_path / "parts", fractions=[0.6, 0.4], by="group", group=pattern)
 
 
 def test_selections_meet_all_conditions_in_the_order_of_the_set(tmp_path, packed):

@@ -20,7 +20,7 @@ WRONG: dict[str, tuple[Callable[[Manifest, Path], object], str]] = {
     "no nodes": (lambda source, _: dlio.plan(source, nodes=0), "nodes=0: expected a whole number >= 1"),
     "a timeline alone": (
         lambda source, folder: dlio.plan(source, nodes=2, timeline=folder / "t.svg"),
-        "a timeline needs a simulation: simulate, too",
+        "a timeline needs a simulation: give --simulate",
     ),
     "striping in the background": (
         lambda source, folder: ensure_agent(source.root, folder / "local", strategy="stripe"),

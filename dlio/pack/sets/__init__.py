@@ -90,8 +90,8 @@ def split(
         names: of the parts; by default train, val, test.
         by: `class` gives each part its fraction of every class; `group` keeps the samples of a group in one part, and
             so does the name of a field of numbers those of equal values.
-        group: a regular expression; what it matches at the beginning of a key is the sample's group. By default that is
-            the key's folder.
+        group: a regular expression; what it matches at the beginning of a key, or the part of that in its first
+            parentheses, is the sample's group. By default that is the key's folder.
         seed: of the random choice.
 
     Raises:
@@ -107,7 +107,8 @@ def split(
     parts = _parts(found, fractions, by, group, seed)
     held = {name: based_shards(found, np.flatnonzero(parts == number)) for number, name in enumerate(parts_names)}
     if empty := [name for name, shards in held.items() if not shards]:
-        raise UsageError(f"the part {empty[0]!r} would have no samples: give a larger fraction, or leave --by out")
+        advice = "a --group with more groups" if by == "group" else "leave --by out"
+        raise UsageError(f"the part {empty[0]!r} would have no samples: give a larger fraction, or {advice}")
     origin = _origin("split", found) | {"by": by, "seed": seed} | ({"group": group} if by == "group" else {})
     sets = [
         planned(folder / name, found, held[name], origin | {"fraction": float(fraction)})
@@ -181,14 +182,25 @@ def _parts(found: Manifest, fractions: Sequence[float], by: str | None, group: s
 
 
 def _groups(found: Manifest, pattern: str) -> npt.NDArray[np.int64]:
-    """Returns the number of each sample's group."""
+    """Returns the number of each sample's group; raises UsageError for a pattern that does not match each key."""
     try:
-        match = re.compile(pattern).match
+        regex = re.compile(pattern)
     except re.error as error:
         raise UsageError(f"the group {pattern!r} is not a regular expression: {error}") from None
     numbers: dict[str, int] = {}
-    groups = (at[0] if (at := match(key)) else "" for key in keys_of(found))
-    return np.fromiter((numbers.setdefault(name, len(numbers)) for name in groups), np.int64, found.num_samples)
+    groups = np.empty(found.num_samples, np.int64)
+    missed, example = 0, ""
+    for row, key in enumerate(keys_of(found)):
+        if at := regex.match(key):
+            groups[row] = numbers.setdefault(at[1 if regex.groups else 0], len(numbers))
+        else:
+            missed, example = missed + 1, example or key
+    if missed:
+        some = f"does not match {missed:,} of {counted(len(groups), 'key')}"
+        advice = "it must match each from the start, and may have the group in parentheses"
+        problem = "matches no key" if missed == len(groups) else some
+        raise UsageError(f"--group {pattern} {problem}, such as {example!r}: {advice}")
+    return groups
 
 
 def _column(found: Manifest, name: str) -> Array:
