@@ -135,7 +135,7 @@ class Causes:
         """Returns whether the node that keeps a block has ended since it had it, and not come again."""
         had = [each.process for each in before if each.node == keeper]
         ended = max((process.ended for process in had), default=0)
-        is_back = any(ended < come <= read.at for come in self._comings[keeper])
+        is_back = any(ended < come <= read.at for come in self._comings.get(keeper, ()))
         return bool(had) and all(process.is_dead for process in had) and ended <= read.at and not is_back
 
     @staticmethod

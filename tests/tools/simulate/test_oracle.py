@@ -188,6 +188,14 @@ def test_each_node_reads_for_itself_while_the_node_that_keeps_it_has_ended(scene
     assert scene.broken == ["read-once"]
 
 
+def test_a_keeper_that_never_came_excuses_no_second_read(scene):
+    name = next(iter(scene.data.contents))
+    for node in (0, 1):
+        read(scene, node, (100 + node) * S)
+    scene.oracle.check_reads(keepers={name: 7})
+    assert scene.broken == ["read-once"]
+
+
 def test_who_comes_when_all_have_left_reads_again(scene):
     read(scene, 0, 1 * S)
     scene.oracle.causes.comes(1)
