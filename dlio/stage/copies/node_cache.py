@@ -125,12 +125,16 @@ def make_way(live: LiveFolder, others: Sequence[File], room: int, holder: Owner 
     folder, absent = live.staged, set(live.staged.missing(others))
     here = live.begun(list(absent)) | {file: file.num_bytes for file in others if file not in absent}
     excess = sum(here.values()) - room
-    for file in here if excess > 0 and not (folder.has_manifest() or lease.is_shared(folder, holder)) else ():
+    if excess > 0 and (folder.has_manifest() or lease.is_shared(folder, holder)):
+        return excess
+    for file, num_bytes in here.items():
+        if excess <= 0:
+            break
         paths = (live.blocks(file), live.unfinished(file)) if file in absent else (folder.path / file.name,)
         with suppress(OSError):
-            for path in paths if excess > 0 else ():
+            for path in paths:
                 path.unlink(missing_ok=True)
-            excess -= here[file]
+            excess -= num_bytes
     return max(0, excess)
 
 
