@@ -37,8 +37,8 @@ from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import ArrayBatches, Loader
-from dlio.stage.client.client import answer
 from dlio.stage.client.start import ensure_agent
+from dlio.stage.client.status import answer
 from dlio.stage.copies.live_folder import LiveFolder
 
 BATCH, EPOCHS = 64, 3

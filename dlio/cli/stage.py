@@ -1,4 +1,4 @@
-"""The verbs that stage packed data sets on the nodes and remove them: stage and clean."""
+"""The verb that stages data sets, files and folders on the nodes: stage."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dlio.cli.options import OF_ANYTHING, count, dataset_argument, known_values, local_path, octal, seconds, size
+from dlio.cli.options import OF_ANYTHING, count, dataset_argument, known_values, local_path, octal, size
 from dlio.cli.output import complain, print_report, say
 from dlio.cli.parser import Verbs, add_verb
 from dlio.cli.progress import Progress, terminable
@@ -25,25 +25,20 @@ from dlio.io.arrivals import NoRoomError
 from dlio.io.filesystems import FileSystem
 from dlio.io.sizes import counted, format_seconds, format_size
 from dlio.rights.as_owner import switch_to_job_user
-from dlio.rights.patience import DEADLINE_SECONDS
 from dlio.stage import strategies
-from dlio.stage.client.client import copies as copies_of
-from dlio.stage.client.client import in_one_word, in_words, state, status, status_from
+from dlio.stage.client.status import copies, in_one_word, in_words, state, status, status_from
 from dlio.stage.copies.live_folder import LiveFolder
-from dlio.stage.copies.locations import folders_to_clean, folders_with_copies
-from dlio.stage.copies.node_cache import copies
 from dlio.stage.job import NO_OPTIONS, Asked, Listeners, Options
 from dlio.stage.meeting.listing import by_nodes
 from dlio.stage.meeting.peer import Peer
 from dlio.stage.run import StageSummary, preview, run
 from dlio.stage.transfer.source import StagingSource
 from dlio.stage.transfer.tree import anything
-from dlio.stage.upkeep.clean import clean as remove
 from dlio.urls import shown
 
 
 def add_verbs(verbs: Verbs) -> None:
-    """Adds these verbs to the command line."""
+    """Adds the verb to the command line."""
     _stage_options(
         add_verb(
             verbs,
@@ -54,7 +49,6 @@ def add_verbs(verbs: Verbs) -> None:
             "stage packed /lustre/scratch --strategy stripe --stripe-count 8",
         )
     )
-    _clean_options(add_verb(verbs, clean, "clean", "clean /local --job 4711 --deadline 30"))
 
 
 def _stage_options(verb: argparse.ArgumentParser) -> None:
@@ -81,15 +75,6 @@ def _stage_options(verb: argparse.ArgumentParser) -> None:
     lustre.add_argument("--stripe-size", type=size, default=0, metavar="SIZE", help="the stripe size")
     lustre.add_argument("--pool", default="", metavar="POOL", help="the pool of storage targets")
     lustre.add_argument("--ost-per-rank", action="store_true", help="put file k on storage target k")
-
-
-def _clean_options(verb: argparse.ArgumentParser) -> None:
-    where = "the DEST of dlio stage (default: the folders from which dlio stage chooses)"
-    verb.add_argument("dest", metavar="DEST", nargs="?", type=local_path, help=where)
-    verb.add_argument("--job", metavar="ID", help="the scheduler's job id (default: this job's)")
-    verb.add_argument("--keep", action="store_true", help="end only the leases, and keep the copies for the next job")
-    limit = f"stop after this time, and list the copies that are left ({DEADLINE_SECONDS:g})"
-    verb.add_argument("--deadline", type=seconds, default=DEADLINE_SECONDS, metavar="SECONDS", help=limit)
 
 
 def choice_options(parser: argparse.ArgumentParser, purpose: str) -> None:
@@ -171,7 +156,7 @@ def _under_way(args: argparse.Namespace, topology: Topology, options: Options) -
 
     with by_nodes(topology) as list_once:
         source = anything(args.dataset, list_once)
-    found = [copy for copy in copies_of(source.manifest.content_id, args.dest) if state(copy)]
+    found = [copy for copy in copies(source.manifest.content_id, args.dest) if state(copy)]
     if not found:
         raise StorageError(
             f"{shown(str(args.dataset))} is not being staged on this node: run dlio stage --background first"
@@ -284,43 +269,3 @@ class _Shown:
     def _go_on(self, done: int) -> None:
         self._progress.advance(done - self._done, done - self._done)
         self._done = done
-
-
-def clean(args: argparse.Namespace) -> int:
-    """Ends this job's leases on staged data sets, and removes the data sets that no other job uses.
-
-    Without DEST, only the folders from which dlio stage chooses are cleaned.
-
-    If a data set is not removed by the deadline, or its agent does not end, it is listed on stderr and left. The exit
-    code is still 0, because otherwise any user could make an epilogue fail.
-    """
-    left: dict[str, str] = {}
-
-    def note(path: Path, why: str) -> None:
-        left[str(path)] = why
-        complain(f"left: {path}: {why}")
-
-    removed = remove(args.dest, job=args.job, keep=args.keep, deadline=args.deadline, left=note)
-    if args.json:
-        return print_report(args, {"removed": [str(path) for path in removed], "left": left})
-    for path in removed:
-        say(args, f"removed {path}")
-    if not removed and not left and not args.keep:
-        say(args, _why_nothing(args.dest))
-    if args.dest is None and not args.keep:
-        for folder in folders_with_copies():
-            if folder not in folders_to_clean() and (kept := len(copies(folder))):
-                held = f"{counted(kept, 'copy', 'copies')} in {folder}, which dlio stage does not choose"
-                say(args, f"left {held}: dlio clean {folder} removes what is unused there")
-    return EXIT_DONE
-
-
-def _why_nothing(dest: Path | None) -> str:
-    """Returns why nothing was removed."""
-    if dest is None:
-        return "removed nothing: no unused data set is staged in the folders of this node"
-    if kept := len(copies(dest)):
-        return (
-            f"removed nothing: {counted(kept, 'copy', 'copies')} in {dest / 'dlio'}, in use, or owned by another user"
-        )
-    return f"removed nothing: no data set is staged in {dest}"

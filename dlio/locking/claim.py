@@ -14,6 +14,7 @@ import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from dlio.cluster import liveness
@@ -23,6 +24,7 @@ from dlio.io.files import FULL
 from dlio.io.open_folder import Below, OpenFolder
 from dlio.locking import claim_file
 from dlio.locking.claim_file import Claim
+from dlio.locking.owner import Owner
 
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 0.01, 0.2
@@ -114,10 +116,7 @@ def _succeed(folder: Below, work: str) -> Claim:
     while True:
         latest = claim_file.latest(folder)
         if latest is not None and _is_at_work(folder, latest):
-            owner = latest.owner
-            problem = (
-                f"another {work} is under way, by process {owner.pid} on {owner.host}: wait until it ends, or end it"
-            )
+            problem = f"another {work} is under way, by {latest.owner.process}: wait until it ends, or end it"
             raise StorageError(errno.EBUSY, problem)
         if mine := claim_file.make(folder, latest.number + 1 if latest else 1):
             return mine
@@ -135,8 +134,8 @@ def _is_at_work(folder: Below, claim: Claim) -> bool:
     return False
 
 
-def is_in_progress(folder: OpenFolder) -> bool:
-    """Returns whether a process that may be alive holds a claim in the folder or in a folder directly below it.
+def holder_in(folder: OpenFolder) -> Owner | None:
+    """Returns a process that may be alive and holds a claim in the folder or in one directly below it; None if none.
 
     The folder may be another user's. So a heartbeat counts by the time that the system noted, and a process counts
     only if it belongs to the claim's owner.
@@ -144,16 +143,16 @@ def is_in_progress(folder: OpenFolder) -> bool:
     Raises:
         OSError: the folder cannot be read.
     """
-    return _is_held(folder) or any(_is_held(below) for below in _shares(folder))
+    return next(filter(None, map(_holder, chain([folder], _shares(folder)))), None)
 
 
-def _is_held(folder: OpenFolder) -> bool:
+def _holder(folder: OpenFolder) -> Owner | None:
     latest = claim_file.latest_in(folder)
     status = folder.look(str(latest.number)) if latest else None
     if latest is None or status is None or latest.is_over:
-        return False
+        return None
     silent = world.wall() - world.changed(status)
-    return not latest.owner.is_lost(silent, liveness.LOST_WRITER_SECONDS, status.st_uid)
+    return None if latest.owner.is_lost(silent, liveness.LOST_WRITER_SECONDS, status.st_uid) else latest.owner
 
 
 def _shares(folder: OpenFolder) -> Iterator[OpenFolder]:
@@ -217,5 +216,5 @@ def forget(folder: OpenFolder) -> None:
 
 def _forget_in(folder: OpenFolder) -> None:
     latest = claim_file.latest_in(folder)
-    if not _is_held(folder):
+    if _holder(folder) is None:
         claim_file.remove_in(folder, up_to=latest.number if latest else 0)

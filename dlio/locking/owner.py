@@ -74,6 +74,11 @@ class Owner:
         return self.node.partition("/")[0]
 
     @property
+    def process(self) -> str:
+        """The process, for messages; another user may have written its host's name."""
+        return f"process {self.pid} on {self.host[:64]}"
+
+    @property
     def is_of_earlier_boot(self) -> bool:
         """Whether this host, or another of its name, has been booted since the owner ran; not for shared folders."""
         return self.host == world.host() and self._boot != world.boot_id()

@@ -18,7 +18,7 @@ from dlio.errors import StorageError
 from dlio.io import world
 from dlio.io.open_folder import Below, OpenFolder
 from dlio.locking import claim_file
-from dlio.locking.claim import claimed, exclusively, forget, is_in_progress
+from dlio.locking.claim import claimed, exclusively, forget, holder_in
 from dlio.locking.owner import Owner
 from tests.helpers.forked import Forked, wait_for
 
@@ -329,11 +329,11 @@ def test_a_claim_of_another_user_is_in_force_by_what_no_user_can_set(
     claim = write_claim(tmp_path / "claims", "1", Owner.current())
     os.chown(claim, 2001, 2001)
     with OpenFolder.at(tmp_path / "claims") as opened:
-        assert is_in_progress(opened)
+        assert holder_in(opened) == Owner.current()
         now = time.time()
         os.utime(claim, (now + 86400, now + 86400))
         monkeypatch.setattr(world, "wall", lambda: now + 3600)
-        assert not is_in_progress(opened)
+        assert holder_in(opened) is None
 
 
 class _Interrupted(BaseException):

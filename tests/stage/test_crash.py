@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import dlio
+from dlio import cli
 from dlio.cluster.liveness import LOST_WRITER_SECONDS
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.dataset.shard import files_of
@@ -63,11 +65,14 @@ def stage_until(source: Manifest, dest: Path, ready: Path, num_bytes: int) -> No
     dlio.stage(source, dest, report=hang)
 
 
-def test_the_next_run_reads_only_what_is_missing(tmp_path: Path) -> None:
+def test_the_next_run_reads_only_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = write_dataset(tmp_path / "source", [40 * MiB])
     child = Forked(lambda: stage_until(source, tmp_path / "local", tmp_path / "ready", 24 * MiB))
     wait_for(tmp_path / "ready")
     child.kill()
+    assert cli.main(["stage", str(source.root), str(tmp_path / "local"), "--status"]) == 0
+    ended = rf": unfinished, [\d.]+ MB of 41\.\d MB are here.*: process {child.pid} on \S+ ended without finishing it; "
+    assert re.search(ended, capsys.readouterr().out)
     staged, summary = run(source, tmp_path / "local", strategy="replicate")
     assert_staged(staged, source)
     assert 0 < summary.source_bytes <= 16 * MiB

@@ -52,7 +52,7 @@ def test_what_is_in_use_is_not_evicted_and_named(tmp_path: Path, small_disk: Cal
     disk = small_disk("size=25m")
     for source in (first, second):
         dlio.stage(source, disk)
-    with pytest.raises(StorageError, match=f"{first.content_id} is in use") as caught:
+    with pytest.raises(StorageError, match=f"{first.content_id} stays: used by job 7") as caught:
         dlio.stage(third, disk)
     assert "are needed" in str(caught.value)
     assert_staged(dlio.stage(first, disk), first)

@@ -20,6 +20,9 @@ from dlio.cli.stage import _Shown
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.locking.claim import claimed
 from dlio.locking.owner import Owner
+from dlio.stage.copies import lease
+from dlio.stage.copies.base_folder import open_up
+from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.engine.complete import Following
 from dlio.stage.meeting.peer import Peer
 from tests.helpers.forked import Forked
@@ -100,6 +103,19 @@ def test_a_process_that_waits_for_another_ones_copy_says_so(
     assert re.search(waited, capsys.readouterr().out, re.MULTILINE)
 
 
+def test_a_process_that_does_not_tell_how_far_it_is_is_named(
+    dataset: Manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As while the node's disk hangs."""
+    folder = StagedFolder(tmp_path / "local", dataset.content_id)
+    open_up(folder.dest)
+    folder.begin(str(dataset.root))
+    with claimed(folder.claims, lambda: False):
+        assert cli.main(["stage", str(dataset.root), str(folder.dest), "--status"]) == 0
+    filler = f"{Owner.current().process}, which fills it"
+    assert f"{folder.path}: being filled, used by {filler}; how far it is cannot be asked" in capsys.readouterr().out
+
+
 def test_the_copy_of_a_file_that_has_changed_since_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +127,7 @@ def test_the_copy_of_a_file_that_has_changed_since_is_named(
     neither, before = capsys.readouterr().out.splitlines()
     assert neither == f"{file} is neither staged nor being staged on this node"
     assert before == f"{staged.root} is a copy of an earlier state of it: stage it again"
+    kept = f"kept {staged.root}: used by {lease.holder_here().process} of user {os.geteuid()}\n"
     monkeypatch.setenv("SLURM_JOB_ID", "4711")
     assert cli.main(["clean", local]) == 0
-    assert capsys.readouterr().out == f"removed nothing: 1 copy in {local}/dlio, in use, or owned by another user\n"
+    assert capsys.readouterr().out == kept

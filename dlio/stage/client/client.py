@@ -7,31 +7,23 @@ child makes its own connections. An agent that has ended is searched for again, 
 from __future__ import annotations
 
 import json
-import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from dlio.dataset.manifest import NAME
-from dlio.errors import StorageError, UsageError
+from dlio.errors import StorageError
 from dlio.io import world
 from dlio.io.arrivals import NoRoomError
-from dlio.io.sizes import counted, format_size
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
-from dlio.stage.copies.locations import checked_dest, known_folders, safe_copies
-from dlio.stage.meeting.peer import shown as shown_record
 from dlio.stage.protocol import unix, wire
 from dlio.stage.protocol.connection import CLIENT_BYTES, AgentError, Answer, Connection, ConnectionPool
 from dlio.stage.protocol.wire import Op, Origin, Reply, Request, Span, Status, WireError
-from dlio.urls import is_url, shown
 
 _KEPT = 32  # connections that wait for the next request
 _TRIES = 3  # agents may be killed one after the other
-_OLD_SECONDS = 3  # after which it is said how old the figures of another node are
 
 
 class Client:
@@ -90,7 +82,7 @@ class Client:
             self._ask(request)
 
     def stat(self) -> dict[str, Any]:
-        """Returns how far the agent is: see `status`."""
+        """Returns how far the agent is: see `status.status`."""
 
         def ask(connection: Connection) -> dict[str, Any]:
             body = bytearray(connection.ask(Request(Op.STAT), limit=wire.MAX_STAT).length)
@@ -158,77 +150,3 @@ class Client:
             f"{getattr(error, 'strerror', None) or error}; its log is {self._folder.log}: "
             f"{f'end process {agent.owner.pid}, then ' if agent else ''}stage again"
         )
-
-
-def status(content_id: str, dest: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:
-    """Returns the state of each of this user's copies of a data set on this node that is complete or being filled.
-
-    By default it checks all folders of this node that may hold copies.
-
-    Returns:
-        For each copy its `path`, whether it `is_complete`, and if an agent runs, what `Client.stat` gives: the bytes
-        read from the source, received from and sent to other nodes, and for each node in `nodes` its bytes, rate, time
-        left, what it waits for, and how long ago it told that.
-    """
-    named = None if dest is None else checked_dest(dest)
-    return [found for folder in copies(content_id, named) if (found := state(folder))]
-
-
-def status_from(source: str | os.PathLike[str], dest: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:
-    """Returns `status` of the copies that were staged from a folder or a URL, which need not be readable now."""
-    name = shown(os.fspath(source)) if is_url(source) else os.path.abspath(source)  # noqa: PTH100
-    staged = name.removesuffix(f"/{NAME}")
-    return [found for folder in copies("", dest) if _is_from(folder, staged) and (found := state(folder))]
-
-
-def _is_from(folder: StagedFolder, source: str) -> bool:
-    try:
-        return folder.origin() == source
-    except UsageError:
-        return False
-
-
-def copies(content_id: str, dest: str | os.PathLike[str] | None) -> Iterator[StagedFolder]:
-    """Returns the copies of a data set of which `status` tells."""
-    named = known_folders() if dest is None else [Path(dest).absolute()]
-    return safe_copies(content_id, named)
-
-
-def state(folder: StagedFolder) -> dict[str, Any] | None:
-    """Returns the state of a copy, None if it is neither complete nor being filled."""
-    found = answer(folder)
-    head = {"path": str(folder.path), "is_complete": folder.has_manifest()}
-    if found is None:
-        return head if head["is_complete"] else None
-    return head | found | {"nodes": [shown_record(node) for node in found["nodes"]]}
-
-
-def answer(folder: StagedFolder) -> dict[str, Any] | None:
-    """Returns what `Client.stat` gives; None if no agent fills or serves the copy, or it does not answer.
-
-    Raises StorageError if it is of another version of dlio.
-    """
-    if LiveFolder(folder).agent() is None:
-        return None
-    with closing(Client(folder)) as client, suppress(StorageError):  # it ended just now
-        return client.stat()
-    return None
-
-
-def in_one_word(copy: Mapping[str, Any]) -> str:
-    """Returns whether a copy is complete, as `status` gives it; a cache that is smaller than the data set never is."""
-    if copy["is_complete"]:
-        return "complete"
-    if copy.get("keeps_all", True):
-        return "being filled"
-    is_full = copy["nodes"][0]["is_complete"]
-    return f"a cache that is smaller than the data set, {'full' if is_full else 'being filled'}"
-
-
-def in_words(node: Mapping[str, Any]) -> str:
-    """Returns how far one node is, as `status` gives it in `nodes`."""
-    done, total = format_size(node["staged_bytes"]), format_size(node["total_bytes"])
-    left = "" if node["is_complete"] or node["seconds_left"] is None else f", {node['seconds_left']:.0f} s left"
-    left = f", as it was {counted(age, 'second')} ago" if (age := node["told_seconds"]) >= _OLD_SECONDS else left
-    waiting = f", waits: {node['waiting_for']}" if node["waiting_for"] else ""
-    return f"{done} of {total}, {format_size(node['bytes_per_second'])}/s{left}{waiting}"

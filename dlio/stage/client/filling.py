@@ -21,8 +21,9 @@ from dlio.io import waits, world
 from dlio.io.arrivals import Arrival, NoRoomError
 from dlio.locking.fork_lock import ForkLock
 from dlio.stage.client.arriving import PassedFile, Wanted, open_arriving
-from dlio.stage.client.client import Client, in_words, state
+from dlio.stage.client.client import Client
 from dlio.stage.client.start import Task, ensure_agent, task_of_job
+from dlio.stage.client.status import in_words, state
 from dlio.stage.copies.blocks import Range
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder

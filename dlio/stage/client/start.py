@@ -23,7 +23,7 @@ from dlio.io.open_folder import TakenError
 from dlio.locking.owner import Owner
 from dlio.stage.choose.choice import chosen
 from dlio.stage.client import launch
-from dlio.stage.client.client import answer, copies
+from dlio.stage.client.status import answer, copies
 from dlio.stage.copies import lease
 from dlio.stage.copies.base_folder import check_names
 from dlio.stage.copies.folder import StagedFolder

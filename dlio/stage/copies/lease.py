@@ -52,6 +52,9 @@ class Lease:
     renewed: float
     name: str = ""
 
+    def __str__(self) -> str:
+        return f"{f'job {self.job[:64]}' if self.job else self.holder.process} of user {self.user}"
+
     def is_over(self) -> bool:
         """Returns whether the holder surely no longer uses the copy."""
         if self.holder.is_of_earlier_boot:
@@ -83,7 +86,7 @@ def take(folder: StagedFolder) -> None:
                 opened.touch(mine.name)
             _forget_own(opened, f"{folder.copy}@")
     except OSError as error:
-        if job and any(lease.user in (0, _owner_of(folder)) for lease in taken):
+        if job and any(lease.user in (0, owner_of(folder)) for lease in taken):
             return
         _log.warning("%s is used without a lease, and may be removed: %s", folder.path, error.strerror or error)
 
@@ -101,7 +104,8 @@ def _forget_own(opened: OpenFolder, prefix: str) -> None:
                 opened.unlink(lease.name)
 
 
-def _owner_of(folder: StagedFolder) -> int:
+def owner_of(folder: StagedFolder) -> int:
+    """Returns the user id of the owner of a copy; root's if it does not exist."""
     try:
         return folder.path.lstat().st_uid
     except OSError:

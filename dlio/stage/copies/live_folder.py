@@ -168,10 +168,10 @@ class LiveFolder:
         """
         found = self._of_any_version(user)
         if found and found.version != _VERSION:
-            process = f"process {found.owner.pid} on {found.owner.host} fills {self.staged.path}"
             raise StorageError(
-                f"{process} with another version of dlio, whose live folders have the version {found.version}, not "
-                f"{_VERSION}: wait until it has ended, or end it with dlio clean; then stage again"
+                f"{found.owner.process} fills {self.staged.path} with another version of dlio, whose live folders have "
+                f"the version {found.version}, not {_VERSION}: wait until it has ended, or end it with dlio clean; "
+                "then stage again"
             )
         return found
 

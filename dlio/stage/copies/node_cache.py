@@ -19,7 +19,7 @@ from dlio.errors import StorageError
 from dlio.io import files, world
 from dlio.io.filesystems import FileSystem, filesystem_of
 from dlio.io.open_folder import OpenFolder
-from dlio.locking.claim import forget, is_in_progress
+from dlio.locking.claim import forget, holder_in
 from dlio.locking.owner import Owner
 from dlio.stage.copies import lease
 from dlio.stage.copies.base_folder import ABSENT, CACHE, CLAIMS, copy_named, marker_of, may_change, open_cache
@@ -28,6 +28,7 @@ from dlio.stage.copies.live_folder import LiveFolder
 
 # A copy to remove is renamed twice: to the first name while its leases are read again, to the second once certain.
 LEAVING, REMOVED = ".leaving-", ".removed-"
+_SHOWN = 5  # of those who use a copy
 
 _log = logging.getLogger(__name__)
 
@@ -65,12 +66,42 @@ def is_in_use(folder: StagedFolder) -> bool:
 
 
 def is_being_filled(folder: StagedFolder) -> bool:
-    """Returns whether a process is filling the copy."""
+    """Returns whether a process is filling the copy; if claims cannot be read, one may be."""
+    try:
+        return filler_of(folder) is not None
+    except OSError:
+        return True
+
+
+def filler_of(folder: StagedFolder) -> Owner | None:
+    """Returns the process that fills a copy; None if none does. Raises OSError if its claims cannot be read."""
     try:
         with open_cache(folder.dest) as cache, cache.below(CLAIMS, folder.copy) as claims:
-            return is_in_progress(claims)
+            return holder_in(claims)
     except OSError as error:
-        return error.errno not in ABSENT
+        if error.errno in ABSENT:
+            return None
+        raise
+
+
+def users_of(folder: StagedFolder) -> str:
+    """Returns who uses a copy, as text: some jobs that lease it, and the process that fills it; "" if nobody does."""
+    try:
+        found = list(map(str, lease.leases(folder)))
+        filler = filler_of(folder)
+    except OSError as error:
+        return f"somebody, perhaps: {error}"
+    more = [f"{len(found) - _SHOWN:,} more"] if len(found) > _SHOWN else []
+    filling = [f"{filler.process}, which fills it"] if filler else []
+    return ", ".join([*found[:_SHOWN], *more, *filling])
+
+
+def why_kept(folder: StagedFolder) -> str:
+    """Returns why a copy is not removed."""
+    if users := users_of(folder):
+        return f"used by {users}"
+    owner = lease.owner_of(folder)
+    return "its removal was interrupted or failed" if may_change(owner) else f"it belongs to user {owner}"
 
 
 def room(folder: StagedFolder) -> FileSystem:
@@ -102,7 +133,7 @@ def make_room(folder: StagedFolder, needed_bytes: int, needed_files: int) -> Non
             return filesystem_of(folder.path).check_room(folder.path, needed_bytes, needed_files)
         except StorageError as error:
             if not any(map(remove_unused, others)):
-                used = "".join(f"; {other.path} is in use" for other in _others(folder))
+                used = "".join(f"; {other.path} stays: {why_kept(other)}" for other in _others(folder))
                 raise StorageError(error.errno, f"{error.strerror}{used}") from error
 
 

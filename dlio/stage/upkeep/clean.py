@@ -36,10 +36,19 @@ from dlio.stage.copies.base_folder import (
 from dlio.stage.copies.folder import ASIDE, StagedFolder
 from dlio.stage.copies.live_folder import END_SECONDS, LiveFolder, end_agents
 from dlio.stage.copies.locations import folders_to_clean, folders_with_copies, own_dest
-from dlio.stage.copies.node_cache import LEAVING, REMOVED, copies, discard, forget_claims, is_in_use, remove_unused
+from dlio.stage.copies.node_cache import (
+    LEAVING,
+    REMOVED,
+    copies,
+    discard,
+    forget_claims,
+    is_in_use,
+    remove_unused,
+    why_kept,
+)
 from dlio.stage.meeting import folder as meeting_folder
 
-_FOUND, _REMOVED, _KEPT = "found", "removed", "kept"  # outcomes; any other one says why a copy is left
+_FOUND, _REMOVED, _KEPT, _LEFT = "found", "removed", "kept", "left"  # outcomes of copies
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +64,7 @@ def clean(
     keep: bool = False,
     deadline: float = DEADLINE_SECONDS,
     left: Callable[[Path, str], None] = _warn,
+    kept: Callable[[Path, str], None] = lambda _, __: None,
 ) -> list[Path]:
     """Ends this job's leases below `dest`, removes all copies that no other job uses, and returns their folders.
 
@@ -66,6 +76,7 @@ def clean(
         deadline: the seconds that all of it may take, for root whatever other users have there; another user's may
             take as long as the removal of one of its own copies longer.
         left: called with each copy that nobody was seen to use and that is left, and why; by default logs a warning.
+        kept: called with each other copy that stays in the folders that are cleaned, and who uses it.
 
     Raises:
         StorageError: a folder cannot be read, or a lease cannot be removed.
@@ -74,15 +85,15 @@ def clean(
     removed: list[Path] = []
     due: dict[str, None] = {}
     try:
-        for paths, outcome in in_time(partial(_outcomes, dest, job, keep, deadline), Patience(deadline)):
+        for paths, outcome, why in in_time(partial(_outcomes, dest, job, keep, deadline), Patience(deadline)):
             if outcome == _FOUND:
                 due |= dict.fromkeys(paths)
                 continue
             del due[paths[0]]
             if outcome == _REMOVED:
                 removed.append(Path(paths[0]))
-            elif outcome != _KEPT:
-                left(Path(paths[0]), outcome)
+            elif why:
+                (left if outcome == _LEFT else kept)(Path(paths[0]), why)
     except StorageError as error:
         if error.errno != errno.ETIMEDOUT:
             raise
@@ -93,15 +104,15 @@ def clean(
 
 def _outcomes(
     dest: str | os.PathLike[str] | None, job: str, keep: bool, deadline: float
-) -> Iterator[tuple[list[str], str]]:
-    """Yields the copies of a folder when they are found, and each again with its outcome; raises as `clean`."""
+) -> Iterator[tuple[list[str], str, str]]:
+    """Yields the copies of a folder when they are found, and each again with its outcome and why; raises as `clean`."""
     found: list[StagedFolder] = []
     problems: list[StorageError] = []
     cleaned = [] if keep else folders_to_clean(dest)
     for folder in folders_with_copies(dest):
         try:
             here = _released(folder, job, folder not in cleaned)
-            yield [str(copy.path) for copy in here], _FOUND
+            yield [str(copy.path) for copy in here], _FOUND, ""
             found += here
         except StorageError as error:
             problems.append(error)
@@ -110,9 +121,13 @@ def _outcomes(
     meeting_folder.forget(job)
     for copy in found:
         if agent := running.get(LiveFolder(copy)):
-            yield [str(copy.path)], f"its agent, process {agent.pid}, has not ended"
+            yield [str(copy.path)], _LEFT, f"its agent, process {agent.pid}, has not ended"
+        elif copy.dest not in cleaned:
+            yield [str(copy.path)], _KEPT, ""
+        elif remove_unused(copy):
+            yield [str(copy.path)], _REMOVED, ""
         else:
-            yield [str(copy.path)], _REMOVED if copy.dest in cleaned and remove_unused(copy) else _KEPT
+            yield [str(copy.path)], _KEPT, why_kept(copy)
     for folder in cleaned:
         _sweep(folder)
     if problems:

@@ -10,7 +10,7 @@ import pytest
 
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError
-from dlio.stage.client.client import in_one_word, state
+from dlio.stage.client.status import in_one_word, state
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.engine import writing
 from dlio.stage.engine.node import Node

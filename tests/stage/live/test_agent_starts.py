@@ -28,9 +28,10 @@ from dlio.locking import claim_file
 from dlio.locking.claim import claimed
 from dlio.locking.owner import Owner
 from dlio.stage.client import launch, start
-from dlio.stage.client.client import Client, answer, status
+from dlio.stage.client.client import Client
 from dlio.stage.client.filling import find_filling
 from dlio.stage.client.start import ensure_agent
+from dlio.stage.client.status import answer, status
 from dlio.stage.copies.base_folder import open_up
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import AgentRecord, LiveFolder, end_agents

@@ -23,8 +23,9 @@ from dlio.loaders import staging_line
 from dlio.locking.owner import Owner
 from dlio.stage.choose import choice
 from dlio.stage.client import filling
-from dlio.stage.client.client import Client, in_words, status_from
+from dlio.stage.client.client import Client
 from dlio.stage.client.start import ensure_agent
+from dlio.stage.client.status import in_words, status_from
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import AgentRecord, LiveFolder
 from dlio.stage.job import Options
