@@ -157,6 +157,6 @@ def divided(
 def described(samples: PackedSamples, indices: Indices) -> str:
     """Returns the number of samples and the names of their shards, for errors."""
     manifest = samples.manifest
-    names = list(dict.fromkeys(manifest.shards[samples.locate(i)[0]].name for i in indices))
+    names = list(dict.fromkeys(manifest.shards[samples.numbering.locate(i)[0]].name for i in indices))
     more = f" and {counted(len(names) - _SHOWN_SHARDS, 'more shard')}" if len(names) > _SHOWN_SHARDS else ""
     return f"{len(indices)} samples of {', '.join(names[:_SHOWN_SHARDS])}{more} in {manifest.root}"

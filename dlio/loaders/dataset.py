@@ -102,14 +102,6 @@ class PackedSamples:
     def __len__(self) -> int:
         return len(self.numbering)
 
-    def number(self, index: int) -> int:
-        """Returns `index` as a number >= 0; as `Numbering.number`."""
-        return self.numbering.number(index)
-
-    def locate(self, index: int) -> tuple[int, int]:
-        """Returns the shard of sample `index`, and its record there; raises as `number`."""
-        return self.numbering.locate(index)
-
     def key(self, index: int) -> str:
         """Returns the key of sample `index`.
 
@@ -117,7 +109,7 @@ class PackedSamples:
             IndexError: an index is out of range.
             CorruptRecordError, StorageError: as `read`.
         """
-        number, record = self.locate(index)
+        number, record = self.numbering.locate(index)
         with self.opened.pool.shard(number) as shard:
             return shard.key(record)
 
@@ -249,7 +241,7 @@ class PackedSamples:
 
     def damage(self, index: int, problem: str) -> CorruptRecordError:
         """Returns the error that names the file, record, offset and key of sample `index`."""
-        number, record = self.locate(index)
+        number, record = self.numbering.locate(index)
         with self.opened.pool.shard(number) as shard:
             path, offset = shard.locate(record)
             return CorruptRecordError(path, f"sample {shard.key(record)!r}: {problem}", record=record, offset=offset)

@@ -44,14 +44,14 @@ class Numbering:
     """The samples that are numbered from 0. Immutable, picklable, and safe to share between threads.
 
     Attributes:
-        manifest: its shards count the samples that are numbered; the order, and what identifies it, follow from it.
+        whole: the manifest of all stored samples.
         offsets: the number of the first stored sample of each shard, then their total; int64.
         sample_bytes: the mean size of a sample, in bytes.
         rows: the stored sample of each number, int64; None if all are numbered.
         draws: of a mixture; None for others.
     """
 
-    manifest: Manifest
+    whole: Manifest
     offsets: Indices
     sample_bytes: int
     rows: Indices | None = None
@@ -62,12 +62,17 @@ class Numbering:
         """Returns the numbering of all samples of a data set."""
         return cls(manifest, np.array(manifest.offsets, dtype=np.int64), manifest.sample_bytes)
 
+    @cached_property
+    def manifest(self) -> Manifest:
+        """Its shards count the samples that are numbered; the order, and what identifies it, follow from it."""
+        return self.whole if self.rows is None else _reduced(self.whole, self.offsets, self.rows)
+
     def __len__(self) -> int:
         return self._size
 
     @cached_property
     def _size(self) -> int:
-        return self.manifest.num_samples if self.rows is None else len(self.rows)
+        return self.whole.num_samples if self.rows is None else len(self.rows)
 
     @property
     def epoch_samples(self) -> int:
@@ -95,7 +100,7 @@ class Numbering:
             raise TypeError(f"sample {index!r} of {len(self)}: expected a whole number") from None
         number += len(self) if number < 0 else 0
         if not 0 <= number < len(self):
-            raise IndexError(f"there is no sample {index}: {self.manifest.root} has {len(self)}, numbered from 0")
+            raise IndexError(f"there is no sample {index}: {self.whole.root} has {len(self)}, numbered from 0")
         return number
 
     def stored(self, indices: Sequence[int] | Indices) -> Indices:
@@ -115,13 +120,12 @@ class Numbering:
         return shard, stored - int(self.offsets[shard])
 
     def chosen(self, rows: Sequence[int] | Indices) -> Numbering:
-        """Returns the numbering of some samples, which must be ascending for an order of dlio's.
+        """Returns the numbering of some samples; raises IndexError if a row is out of range."""
+        return replace(self, rows=self.stored(rows), draws=None)
 
-        Raises:
-            IndexError: a row is out of range.
-        """
-        stored = self.stored(rows)
-        return replace(self, manifest=_reduced(self.manifest, self.offsets, stored), rows=stored, draws=None)
+    def ascending(self) -> Numbering:
+        """Returns the same samples as they are stored, which an order of dlio's needs."""
+        return self if self.rows is None else replace(self, rows=np.sort(self.rows))
 
 
 def joined(parts: Sequence[Numbering]) -> Numbering:
@@ -130,16 +134,16 @@ def joined(parts: Sequence[Numbering]) -> Numbering:
     Raises:
         UsageError: they differ in fields, classes or label offset, or are staged in parts.
     """
-    _check_alike([part.manifest for part in parts])
+    _check_alike([part.whole for part in parts])
     starts = list(accumulate((int(part.offsets[-1]) for part in parts), initial=0))
     offsets = [part.offsets[:-1] + start for part, start in zip(parts, starts, strict=False)]
     rows = None
     if any(part.rows is not None for part in parts):
         stored = [part.stored(np.arange(len(part))) for part in parts]
         rows = np.concatenate([start + each for start, each in zip(starts, stored, strict=False)])
-    manifest = _joined([part.manifest for part in parts])
+    whole = _joined([part.whole for part in parts])
     sample_bytes = sum(part.sample_bytes * len(part) for part in parts) // max(1, sum(map(len, parts)))
-    return Numbering(manifest, np.concatenate([*offsets, starts[-1:]]).astype(np.int64), sample_bytes, rows)
+    return Numbering(whole, np.concatenate([*offsets, starts[-1:]]).astype(np.int64), sample_bytes, rows)
 
 
 def mixed(parts: Sequence[Numbering], counts: tuple[int, ...], epoch_samples: int | None) -> Numbering:
@@ -150,10 +154,10 @@ def mixed(parts: Sequence[Numbering], counts: tuple[int, ...], epoch_samples: in
         counts: see `Draws`.
         epoch_samples: of an epoch; None for as many as the data sets have together.
     """
-    whole = joined(parts)
-    draws = Draws(tuple(part.manifest for part in parts), counts, epoch_samples or len(whole))
-    plan = f"{whole.manifest.origin['plan']} {[len(part) for part in parts]} {counts} {draws.num_samples}"
-    return replace(whole, manifest=_planned(whole.manifest, digest_bytes(plan.encode())), draws=draws)
+    found = joined(parts)
+    draws = Draws(tuple(part.manifest for part in parts), counts, epoch_samples or len(found))
+    plan = f"{found.whole.origin['plan']} {[len(part) for part in parts]} {counts} {draws.num_samples}"
+    return replace(found, whole=_planned(found.whole, digest_bytes(plan.encode())), draws=draws)
 
 
 def _check_alike(manifests: Sequence[Manifest]) -> None:

@@ -61,6 +61,10 @@ class Opened:
         """Returns some of the samples; raises as `Numbering.chosen`."""
         return replace(self, numbering=self.numbering.chosen(rows))
 
+    def ascending(self) -> Opened:
+        """Returns the same samples in the order of the shards."""
+        return replace(self, numbering=self.numbering.ascending())
+
     def expect(self, coming: Iterable[Step]) -> None:
         """Sends the order in which batches use the shards to the folders' fillers, from its own thread."""
         if self.fillings:

@@ -198,7 +198,7 @@ class _Files:
         A file of a shard with decode-ready records is read, since the table has the sizes of records.
         """
         schema = self.samples.manifest.schema
-        shard, record = self.samples.locate(number)
+        shard, record = self.samples.numbering.locate(number)
         if self.samples.manifest.shards[shard].decode_ready is not None:
             return len(self.read(number))
         with self.samples.opened.pool.shard(shard) as opened:

@@ -78,7 +78,7 @@ def show(
     with closing(PackedSamples(load(dataset) if isinstance(dataset, str) and is_url(dataset) else dataset)) as samples:
         for number in index or _chosen(samples, class_, count):
             try:
-                number = samples.number(number)
+                number = samples.numbering.number(number)
             except IndexError as error:
                 raise UsageError(str(error)) from None
             (sample,) = samples.read([number])

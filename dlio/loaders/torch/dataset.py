@@ -5,12 +5,10 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch.utils.data import ConcatDataset, Dataset, Subset
 
@@ -24,7 +22,7 @@ from dlio.loaders import batches
 from dlio.loaders.batches import is_pair
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.mixture import Data
-from dlio.loaders.opened import joined_data
+from dlio.loaders.opened import Opened, joined_data
 from dlio.loaders.prefetch.reads import Reads
 from dlio.loaders.sampling.order import Indices
 from dlio.targets import IMAGE, LABEL, check_stay
@@ -58,7 +56,7 @@ class Labelled(Sequence[tuple[str, Any]]):
         """
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        index = self.samples.number(index)
+        index = self.samples.numbering.number(index)
         return self.samples.key(index), self.samples.labels[index].tolist()
 
 
@@ -230,47 +228,35 @@ def chosen_part(dataset: Any, *, ascending: bool) -> Any:
         UsageError: joined data sets differ in their fields or transforms.
         IndexError: a row is out of range.
     """
-    if not isinstance(dataset, Subset | ConcatDataset) or (found := _rows_of(dataset)) is None:
+    if not isinstance(dataset, Subset | ConcatDataset) or (found := _samples_in(dataset)) is None:
         return dataset
-    first, samples, rows = found
+    first, samples = found
     part = copy.copy(first)
-    part.packed = samples if rows is None else samples.over(samples.opened.chosen(np.sort(rows) if ascending else rows))
+    part.packed = first.packed.over(samples.ascending() if ascending else samples)
     part.manifest = part.packed.manifest
     return part
 
 
-def _rows_of(dataset: Any) -> tuple[PackedDataset, PackedSamples, npt.NDArray[np.int64] | None] | None:
-    """Returns the first PackedDataset in it, all samples, and the rows of them, None for all; None if it is another."""
+def _samples_in(dataset: Any) -> tuple[PackedDataset, Opened] | None:
+    """Returns the first PackedDataset in it, and the samples that it has; None if it is another.
+
+    Raises:
+        UsageError, IndexError: as `chosen_part`.
+    """
     if isinstance(dataset, PackedDataset):
-        return dataset, dataset.packed, None
-    if isinstance(dataset, Subset) and (found := _rows_of(dataset.dataset)):
-        first, samples, rows = found
-        own = np.asarray(dataset.indices, dtype=np.int64)
-        return first, samples, own if rows is None else rows[own]
-    if isinstance(dataset, ConcatDataset):
-        parts = [found for found in map(_rows_of, dataset.datasets) if found]
-        return _joined(parts) if parts and len(parts) == len(dataset.datasets) else None
-    return None
-
-
-def _joined(
-    parts: list[tuple[PackedDataset, PackedSamples, npt.NDArray[np.int64] | None]],
-) -> tuple[PackedDataset, PackedSamples, npt.NDArray[np.int64] | None]:
-    """Returns parts one after the other; raises as `chosen_part`."""
-    first = parts[0][0]
-    for other, _, _ in parts:
+        return dataset, dataset.packed.opened
+    if isinstance(dataset, Subset) and (found := _samples_in(dataset.dataset)):
+        return found[0], found[1].chosen(np.asarray(dataset.indices, dtype=np.int64))
+    parts = list(map(_samples_in, dataset.datasets)) if isinstance(dataset, ConcatDataset) else []
+    known = [part for part in parts if part]
+    if not known or len(known) < len(parts):
+        return None
+    first = known[0][0]
+    for other, _ in known:
         if _changes(other) != _changes(first):
             problem = f"{first.root} and {other.root} have different transforms, or only one is upright"
             raise UsageError(f"{problem}: give both the same to join them")
-    samples = first.packed.over(joined_data([samples.opened for _, samples, _ in parts]))
-    if all(rows is None for _, _, rows in parts):
-        return first, samples, None
-    starts = accumulate((len(samples) for _, samples, _ in parts), initial=0)
-    rows = [
-        start + (np.arange(len(of)) if rows is None else of.numbering.stored(rows))
-        for start, (_, of, rows) in zip(starts, parts, strict=False)
-    ]
-    return first, samples, np.concatenate(rows)
+    return first, joined_data([samples for _, samples in known])
 
 
 def _changes(dataset: PackedDataset) -> tuple[Any, Any, bool]:
