@@ -1,7 +1,7 @@
 """Liveness of processes on other machines: a process without a new heartbeat for a while counts as lost.
 
 Every process sends heartbeats from its own thread, even while it waits for a disk. A heartbeat travels by the
-transport: MPI messages (executors/_heartbeat.py), or a file's modification time (locking/claim.py). Nodes that stage
+transport: MPI messages (executors/mpi.py), or a file's modification time (locking/claim.py). Nodes that stage
 together need none: each question and each answer shows that its node lives (stage/meeting/meeting.py). Whether a
 process on this machine runs is answered by `dlio.locking.owner` at once.
 

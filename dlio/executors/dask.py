@@ -20,7 +20,7 @@ from concurrent.futures import BrokenExecutor, Executor, Future, InvalidStateErr
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dlio.errors import LauncherError, UsageError, missing_package
+from dlio.errors import LauncherError, UsageError, needs_package
 from dlio.executors import Pool, num_workers, refuse_workers
 from dlio.io import world
 from dlio.urls import without_credentials
@@ -47,10 +47,8 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
     """
     if address is not None:
         refuse_workers("dask", workers, f"the cluster at {address}")
-    try:
+    with needs_package("distributed", "dask", "the engine dask"):
         import distributed
-    except ImportError as error:
-        raise missing_package("distributed", "dask", "the engine dask") from error
     with _silence(), ExitStack() as stack:
         if address is None:
             cluster = stack.enter_context(_local_cluster(num_workers(workers)))

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import pickle
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, InvalidStateError
@@ -22,14 +23,15 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dlio.cluster import liveness
-from dlio.errors import DlioError, LauncherError, StorageError, missing_package
+from dlio.errors import DlioError, LauncherError, StorageError, needs_package
 from dlio.executors import Pool, ReportedElsewhereError, refuse_address, refuse_workers
-from dlio.executors._heartbeat import Heartbeat
+from dlio.io.world import start as start_thread
 
 if TYPE_CHECKING:
     from mpi4py import MPI
     from mpi4py.futures import MPICommExecutor
 
+_BEATS = 5  # rank 0 sends a message to every rank at a time, maybe thousands
 _DEATH = "a rank of the MPI job has died: run the same command again, finished shards are kept"
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -47,10 +49,9 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool | None]:  # 
         MissingPackageError: mpi4py is not installed.
     """
     try:
-        from mpi4py import MPI
-        from mpi4py.futures import MPICommExecutor
-    except ImportError as error:
-        raise missing_package("mpi4py", "mpi", "the engine mpi") from error
+        with needs_package("mpi4py", "mpi", "the engine mpi"):
+            from mpi4py import MPI
+            from mpi4py.futures import MPICommExecutor
     except RuntimeError as error:
         first = str(error).partition("\n")[0]
         raise LauncherError(f"{first}: load the module of the cluster's MPI, or pip install mpich") from error
@@ -120,7 +121,58 @@ def _heartbeat(
 
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         return nullcontext()
-    return Heartbeat(world.Dup(), peers, silent)
+    return _Heartbeat(world.Dup(), peers, silent)
+
+
+class _Heartbeat:
+    """Sends heartbeats to some ranks, and listens for theirs, in its own thread: srun waits for a dead rank forever.
+
+    Needs an MPI that takes calls from several threads (MPI_THREAD_MULTIPLE), and a communicator that nobody else uses.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, peers: Sequence[int], silent: Callable[[], None]) -> None:
+        """Starts; calls `silent`, in its thread, once one of `peers` sends none for LOST_WORKER_SECONDS."""
+        self._comm = comm
+        self._peers = peers
+        self._silent = silent
+        self._sent: dict[int, MPI.Request] = {}
+        self._stopping = threading.Event()
+        self._thread = start_thread(self._beat, "dlio-mpi-heartbeat")
+
+    def __enter__(self) -> _Heartbeat:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Says goodbye, and waits for the peers to do so."""
+        self._stopping.set()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        beats, heartbeats = dict.fromkeys(self._peers, 0), liveness.Heartbeats()
+        said_goodbye = False
+        while beats or not said_goodbye:
+            if said_goodbye:
+                time.sleep(0.001)
+            else:
+                said_goodbye = self._stopping.wait(_BEATS * liveness.BEAT_SECONDS)
+                self._send(said_goodbye)
+            self._listen(beats)
+            if any(heartbeats.note(peer, beat) > liveness.LOST_WORKER_SECONDS for peer, beat in beats.items()):
+                self._silent()
+                return
+
+    def _send(self, goodbye: bool) -> None:
+        for peer in self._peers:
+            if goodbye or peer not in self._sent or self._sent[peer].test()[0]:  # a dead rank never receives
+                self._sent[peer] = self._comm.isend((self._comm.rank, goodbye), peer)
+
+    def _listen(self, beats: dict[int, int]) -> None:
+        """Counts each peer's heartbeats, and forgets those that say goodbye."""
+        while self._comm.iprobe():
+            peer, goodbye = self._comm.recv()
+            beats[peer] += 1
+            if goodbye:
+                del beats[peer]
 
 
 def _abort(world: MPI.Intracomm, reason: str) -> None:

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from dlio.errors import LauncherError, missing_package
+from dlio.errors import LauncherError, needs_package
 from dlio.executors import Pool, num_workers, refuse_workers
 from dlio.urls import without_credentials
 
@@ -48,10 +48,8 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
         _set_token()
     else:
         refuse_workers("ray", workers, f"the cluster at {address}")
-    try:
+    with needs_package("ray", "ray", "the engine ray"):
         import ray
-    except ImportError as error:
-        raise missing_package("ray", "ray", "the engine ray") from error
     connected = ray.is_initialized()
     if connected:
         refuse_workers("ray", workers, "the cluster in use")

@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dlio.errors import LauncherError, UsageError, missing_package
+from dlio.errors import LauncherError, UsageError, needs_package
 from dlio.executors import Pool, num_workers, refuse_workers
 from dlio.io.threads import Threads
 from dlio.urls import without_credentials
@@ -72,10 +72,8 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
     """
     if address is not None:
         refuse_workers("spark", workers, f"the cluster at {address}")
-    try:
+    with needs_package("pyspark", "spark", "the engine spark"):
         from pyspark import SparkContext
-    except ImportError as error:
-        raise missing_package("pyspark", "spark", "the engine spark") from error
     in_use: SparkContext | None = SparkContext._active_spark_context
     if in_use is not None:
         refuse_workers("spark", workers, "the session in use")

@@ -25,7 +25,6 @@ import numpy.typing as npt
 
 from dlio.codecs import decode_ready, decoders, pillow
 from dlio.codecs.orientation import AS_STORED, orientation_of, turned_size
-from dlio.codecs.pictures import Picture
 from dlio.dataset.reader import viewed
 from dlio.dataset.schema import Schema
 from dlio.errors import CorruptRecordError, DataError
@@ -33,7 +32,7 @@ from dlio.images.composed import mix_batches, mix_of, moves_of
 from dlio.loaders.dataset import Batch, PackedSamples
 from dlio.loaders.prefetch.reads import Reads
 from dlio.loaders.sampling.order import Indices
-from dlio.random_keys import derive_each
+from dlio.random_keys import Keys, derive_each
 from dlio.targets import IMAGE, LABEL, Targets, move_targets
 
 Damages = dict[int, CorruptRecordError]
@@ -106,12 +105,15 @@ def fill(
         columns, damaged = _read_good(samples, indices, reads)
     rows = slice(start, start + len(indices))
     if samples.targets is not None:
-        columns, problems = _with_moved_targets(samples, samples.targets, columns, indices, key)
-        damaged |= problems
+        columns, unmoved = _with_moved_targets(samples, samples.targets, columns, indices, _keys(indices, key))
+        damaged |= unmoved
     for name, column in batch.items():
         if name == IMAGE and samples.transform is not None:
             with samples.clock.stage("decode"):
-                damaged |= _decode(samples, columns[name], indices, key, column[rows])
+                problems = decoders.decode_batch(
+                    columns[name], samples.transform, _keys(indices, key), column[rows], upright=samples.upright
+                )
+                damaged |= {row: samples.left_out(int(indices[row]), problem) for row, problem in problems.items()}
         elif _is_there(column, columns[name]):
             continue
         elif name == LABEL and isinstance(column, np.ndarray):
@@ -131,8 +133,12 @@ def mix(samples: PackedSamples, batch: Batch, indices: Sequence[int] | Indices, 
     assert samples.transform is not None
     with samples.clock.stage("decode"):
         images = decoders.channels_last(batch[IMAGE], samples.output_size)
-        keys = derive_each(key, np.asarray(indices, dtype=np.int64))
-        mix_batches(samples.transform, images, batch[LABEL], keys)
+        mix_batches(samples.transform, images, batch[LABEL], _keys(indices, key))
+
+
+def _keys(indices: Sequence[int] | Indices, key: int) -> Keys:
+    """Returns the key of each sample's random choices."""
+    return derive_each(key, np.asarray(indices, dtype=np.int64))
 
 
 def _leaving(samples: PackedSamples, values: Any, indices: Sequence[int] | Indices) -> tuple[Any, Damages]:
@@ -143,8 +149,7 @@ def _leaving(samples: PackedSamples, values: Any, indices: Sequence[int] | Indic
         try:
             leaving[row] = viewed(decode_ready.restored(value))
         except DataError as error:
-            damaged[row] = samples.damage(int(indices[row]), str(error))
-            samples.skips.note(damaged[row])
+            damaged[row] = samples.left_out(int(indices[row]), str(error))
     return leaving, damaged
 
 
@@ -202,7 +207,7 @@ def _read_good(samples: PackedSamples, indices: Sequence[int] | Indices, reads: 
 
 
 def _with_moved_targets(
-    samples: PackedSamples, targets: Targets, columns: Batch, indices: Sequence[int] | Indices, key: int
+    samples: PackedSamples, targets: Targets, columns: Batch, indices: Sequence[int] | Indices, keys: Keys
 ) -> tuple[Batch, Damages]:
     """Returns the columns with boxes and masks that have moved as the images will, and the damages by row."""
     assert samples.transform is not None
@@ -210,7 +215,6 @@ def _with_moved_targets(
     if not targets.move:
         return columns, {}
     sizes, unmeasured = decoders.measure(columns[IMAGE], upright=samples.upright)
-    keys = derive_each(key, np.asarray(indices, dtype=np.int64))
     windows = samples.transform.plan(sizes, keys)
     windows = replace(windows, moves=moves_of(samples.transform, keys))
     moved = {name: list(columns[name]) for name in targets.move}
@@ -227,30 +231,12 @@ def _with_moved_targets(
                 size = samples.output_size
                 values[name] = decoders.decode_mask(values[name], sizes[row], windows, row, size, turned)
         except (DataError, *pillow.ERRORS) as error:
-            damaged[row] = samples.damage(int(index), f"its targets cannot be moved: {error}")
-            if row not in unmeasured:  # else the decoder will note it
-                samples.skips.note(damaged[row])
+            note = samples.damage if row in unmeasured else samples.left_out  # the decoder will note it
+            damaged[row] = note(int(index), f"its targets cannot be moved: {error}")
             values |= dict.fromkeys(targets.masks, np.zeros(samples.output_size, np.int32))
         for name, value in values.items():
             moved.setdefault(name, [0] * len(indices))[row] = value
     return columns | moved, damaged
-
-
-def _decode(
-    samples: PackedSamples,
-    pictures: Sequence[Picture],
-    indices: Sequence[int] | Indices,
-    key: int,
-    out: npt.NDArray[np.uint8],
-) -> Damages:
-    """Decodes images into the rows of `out`; returns the damages by row."""
-    assert samples.transform is not None
-    keys = derive_each(key, np.asarray(indices, dtype=np.int64))
-    problems = decoders.decode_batch(pictures, samples.transform, keys, out, upright=samples.upright)
-    damaged = {row: samples.damage(int(indices[row]), problem) for row, problem in problems.items()}
-    for error in damaged.values():
-        samples.skips.note(error)
-    return damaged
 
 
 def paired(batch: Batch, schema: Schema) -> Any:

@@ -246,6 +246,12 @@ class PackedSamples:
             path, offset = shard.locate(record)
             return CorruptRecordError(path, f"sample {shard.key(record)!r}: {problem}", record=record, offset=offset)
 
+    def left_out(self, index: int, problem: str) -> CorruptRecordError:
+        """Returns the error of `damage`, and counts it as that of a sample left out; raises as `Skips.note`."""
+        error = self.damage(index, problem)
+        self.skips.note(error)
+        return error
+
     def close(self) -> None:
         """Closes all files; they are opened again on demand."""
         self.opened.pool.close()

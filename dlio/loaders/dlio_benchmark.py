@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterator
-from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -102,19 +101,13 @@ class DataLoader(BaseDataLoader):  # type: ignore[misc]
         self.finalize()
         self._loader.set_epoch(self.epoch_number if self._args.seed_change_epoch else 0)
         self.epoch_number += 1
-        self._batches = _closed_with_it(self._loader)
+        self._batches = iter(self._loader)
         return self._batches
 
     def finalize(self) -> None:
         """Ends an epoch, which the benchmark leaves after its last step; files stay open for the next one."""
         if self._batches is not None:
             self._batches.close()
-
-
-def _closed_with_it(loader: Loader[Batch]) -> Generator[Batch, None, None]:
-    """Yields the batches of an epoch, which ends when this generator is closed."""
-    with closing(iter(loader)) as batches:  # type: ignore[type-var]
-        yield from batches
 
 
 def _check_reader(args: Any) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -156,7 +156,7 @@ class Loader(Generic[B]):
         """
         return len(self.steps(self.next_epoch))
 
-    def __iter__(self) -> Iterator[B]:
+    def __iter__(self) -> Generator[B, None, None]:
         """Starts the next epoch, or resumes at the position that `load_state_dict` has set.
 
         Raises:
@@ -169,7 +169,7 @@ class Loader(Generic[B]):
         self,
         convert: Callable[[B], C],
         then: Callable[[Generator[C, None, None]], Generator[C, None, None]] = lambda batches: batches,
-    ) -> Iterator[C]:
+    ) -> Generator[C, None, None]:
         """Starts an epoch as `__iter__`, and yields what is made of its batches; the state counts these.
 
         Args:

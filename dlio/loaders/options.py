@@ -24,7 +24,7 @@ from dlio.errors import UsageError
 from dlio.images import Transforms
 from dlio.loaders.sampling.order import Shuffle, check_shuffle
 from dlio.loaders.sampling.rank import given_rank
-from dlio.loaders.sampling.rank_share import End, end_of
+from dlio.loaders.sampling.rank_share import End
 
 _ALIASES = {
     "workers": "num_workers",
@@ -88,7 +88,7 @@ class Options:
 
     def __post_init__(self) -> None:
         check_shuffle(self.shuffle)
-        object.__setattr__(self, "end", end_of(self.end))
+        object.__setattr__(self, "end", End(self.end))
         if not isinstance(self.upright, bool):  # a text such as "no" would count as True
             raise UsageError(f"upright={self.upright!r}: expected True or False")
         for field in fields(self):

@@ -18,8 +18,8 @@ from dlio.errors import CorruptRecordError, UsageError
 from dlio.loaders.mixture import Data, Mixture
 from dlio.loaders.numbering import Numbering, mixed
 from dlio.loaders.sampling.mixed_order import MixedOrder, draws_of
-from dlio.loaders.sampling.order import EpochOrder, Indices, Shuffle, check_shuffle, num_lanes
-from dlio.loaders.sampling.rank_share import End, Share, Step, end_of, rank_steps
+from dlio.loaders.sampling.order import EpochOrder, Indices, Shuffle, num_lanes
+from dlio.loaders.sampling.rank_share import End, Share, Step, rank_steps
 from dlio.loaders.sampling.state import Run
 from dlio.look.saved_state import saved_state
 
@@ -79,7 +79,6 @@ def order(
         ManifestError, CorruptRecordError, StorageError: the data set cannot be read.
         MissingPackageError: the state is a file of torch's, and torch is not installed.
     """
-    check_shuffle(shuffle)
     manifests, numbering = _numbered(dataset)
     lanes = num_lanes(numbering.manifest) if lanes is None else lanes
     seed, epoch, stop = _point(numbering, state, seed, epoch, shuffle, lanes)
@@ -87,7 +86,7 @@ def order(
     batches = list[tuple[int, int, Step]]()
     for each in _ranks(rank, ranks):
         share = Share(each, ranks, batch_size, lanes)
-        steps = rank_steps(epoch_order, share, end_of(end))
+        steps = rank_steps(epoch_order, share, End(end))
         batches += [(number, each, steps[number]) for number in _steps(step, len(steps), stop, share)]
     batches.sort(key=lambda batch: batch[:2])
     keys = _keys(manifests, numbering, [batch.indices for _, _, batch in batches])

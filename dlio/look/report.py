@@ -22,9 +22,8 @@ from dlio.io.sizes import counted, format_size
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.sampling.mixing import mixing_score
 from dlio.loaders.sampling.order import Window
-from dlio.look import similar
+from dlio.look import page, similar
 from dlio.look.classes import ClassSamples, groups, name_of
-from dlio.look.page import charts, html, thumbnails
 from dlio.look.survey import Survey, image_of, survey
 from dlio.pack.inspect.summary import DatasetSummary, class_counts, describe, summarise
 from dlio.urls import shown
@@ -77,7 +76,7 @@ def report(
     with closing(PackedSamples(manifest)) as packed:
         facts = _facts(packed, survey(packed, samples, progress))
         first = [number for group in [*facts.equal[:_MOST_GROUPS], *facts.near[:_MOST_GROUPS]] for number in group[:4]]
-        images = thumbnails.inline([*first, *chain(*_sheet(facts))], partial(_image, packed), _IMAGE_BYTES)
+        images = page.inline([*first, *chain(*_sheet(facts))], partial(_image, packed), _IMAGE_BYTES)
         sections = [
             _overview(facts),
             _contact_sheet(facts, images),
@@ -89,7 +88,7 @@ def report(
         ]
         location = shown(manifest.url) if manifest.url else str(manifest.root.absolute())
         title = f"{Path(location).name}: {counted(manifest.num_samples, 'sample')}"
-        text = html.page(title, location, sections)
+        text = page.whole(title, location, sections)
     files.publish_bytes(target.absolute(), text.encode())
     return target
 
@@ -140,21 +139,21 @@ def _overview(facts: _Facts) -> str:
     told["schema"] = ", ".join(f"{name}: {kind}" for name, kind in told["schema"].items())
     origin = {name: value for name, value in facts.manifest.origin.items() if name not in ("refused", "plan")}
     told["origin"] = ", ".join(f"{name}: {value}" for name, value in origin.items() if value not in (None, "", {}))
-    return html.table({name.replace("_", " "): value for name, value in told.items()})
+    return page.table({name.replace("_", " "): value for name, value in told.items()})
 
 
 def _contact_sheet(facts: _Facts, images: Mapping[int, str]) -> str:
     rows = []
     for group, numbers in zip(facts.groups, _sheet(facts), strict=True):
-        pictures = "".join(thumbnails.image_tag(images.get(n), facts.keys(n)) for n in numbers)
-        name = f"<b>{html.text(group.name)}</b><span class=soft>{counted(group.count, 'sample')}</span>"
+        pictures = "".join(page.image_tag(images.get(n), facts.keys(n)) for n in numbers)
+        name = f"<b>{page.text(group.name)}</b><span class=soft>{counted(group.count, 'sample')}</span>"
         rows.append(f'<div class="class"><div>{name}</div><div>{pictures}</div></div>' if pictures else "")
     counts = facts.summary.class_counts.values()
     hidden = sum(map(bool, counts)) - len(facts.groups)
     note = "Point to an image to see its number and key; dlio show prints it."
     note += f" {hidden:,} more classes are left out." if hidden > 0 else ""
     note += f" {empty:,} of {len(counts):,} classes have no samples." if (empty := sum(not n for n in counts)) else ""
-    return html.section("Samples", note, *rows)
+    return page.section("Samples", note, *rows)
 
 
 def _classes(facts: _Facts) -> str:
@@ -164,8 +163,8 @@ def _classes(facts: _Facts) -> str:
     most = sorted(counts.items(), key=lambda item: -item[1])
     shown = most if len(most) <= 40 else [*most[:25], *most[-10:]]
     note = f"{counted(len(counts), 'class', 'classes')}, from {most[-1][1]:,} to {most[0][1]:,} samples each."
-    return html.section(
-        "Classes", note + (" The largest and the smallest:" if shown is not most else ""), charts.bars(shown)
+    return page.section(
+        "Classes", note + (" The largest and the smallest:" if shown is not most else ""), page.bars(shown)
     )
 
 
@@ -173,11 +172,11 @@ def _pictures(facts: _Facts) -> str:
     looked = facts.looked
     sizes = looked.sizes[looked.sizes[:, 0] > 0]
     size_table = {name: format_size(number) for name, number in facts.summary.sample_bytes.items()}
-    by_size = f"<p>Bytes of a sample, by percentiles</p>{html.table(size_table)}" if size_table else ""
+    by_size = f"<p>Bytes of a sample, by percentiles</p>{page.table(size_table)}" if size_table else ""
     if not len(sizes):
-        return html.section("Sizes", "", by_size)
-    kinds = html.table({kind: f"{number:,}" for kind, number in looked.kinds.most_common(20)})
-    channels = html.table({"mean": _numbers(looked.mean), "std": _numbers(looked.std)})
+        return page.section("Sizes", "", by_size)
+    kinds = page.table({kind: f"{number:,}" for kind, number in looked.kinds.most_common(20)})
+    channels = page.table({"mean": _numbers(looked.mean), "std": _numbers(looked.std)})
     pixels = f"<p>Mean and standard deviation of red, green, blue</p>{channels}" if looked.num_decoded else ""
     partly = f"{len(looked.numbers):,} of {facts.manifest.num_samples:,} samples were read, spread evenly. "
     note = partly if len(looked.numbers) < facts.manifest.num_samples else ""
@@ -188,9 +187,9 @@ def _pictures(facts: _Facts) -> str:
         else ""
     )
     heights, widths = np.median(sizes, axis=0).astype(int)
-    drawn = html.figure(charts.shapes(sizes), f"median {widths} x {heights} pixels")
-    pixel_counts = html.figure(charts.histogram(sizes.prod(axis=1) // 1000, "kpixels"), "pixels of an image")
-    return html.section("Images", note, html.row(drawn, f"{kinds}{pixels}{by_size}", pixel_counts))
+    drawn = page.figure(page.shapes(sizes), f"median {widths} x {heights} pixels")
+    pixel_counts = page.figure(page.histogram(sizes.prod(axis=1) // 1000, "kpixels"), "pixels of an image")
+    return page.section("Images", note, page.row(drawn, f"{kinds}{pixels}{by_size}", pixel_counts))
 
 
 def _numbers(values: Sequence[float]) -> str:
@@ -206,13 +205,13 @@ def _alike(facts: _Facts, images: Mapping[int, str]) -> str:
     note += f"; {least}{len(facts.near):,} {pairs}: up to {similar.NEAR_BITS} of the 64 bits of their hashes differ."
     rows = [
         f'<div class="class"><div><b>{kind}</b></div><div>'
-        + "".join(html.figure(thumbnails.image_tag(images.get(n), facts.keys(n)), _about(facts, n)) for n in group[:4])
-        + (html.text(f"and {len(group) - 4:,} more") if len(group) > 4 else "")
+        + "".join(page.figure(page.image_tag(images.get(n), facts.keys(n)), _about(facts, n)) for n in group[:4])
+        + (page.text(f"and {len(group) - 4:,} more") if len(group) > 4 else "")
         + "</div></div>"
         for kind, found in (("equal", facts.equal), ("alike", facts.near))
         for group in found[:_MOST_GROUPS]
     ]
-    return html.section("Equal images", note, *rows) if any(facts.looked.digests) else ""
+    return page.section("Equal images", note, *rows) if any(facts.looked.digests) else ""
 
 
 def _about(facts: _Facts, number: int) -> str:
@@ -230,20 +229,20 @@ def _shards(facts: _Facts) -> str:
     scores = {f"window of {w}": f"{mixing_score(Window(w), _BATCH_SIZE, sizes, counts):.3f}" for w in windows}
     mixing = (
         f"<p>How well a shuffle of some shards at a time mixes batches of {_BATCH_SIZE}: 1 is as good as the exact "
-        f"shuffle; at 0.5 a batch is mixed as well as an exactly shuffled one of half its size</p>{html.table(scores)}"
+        f"shuffle; at 0.5 a batch is mixed as well as an exactly shuffled one of half its size</p>{page.table(scores)}"
     )
-    drawn = html.figure(charts.columns(sizes), "samples of each shard")
-    weights = html.figure(charts.columns(num_bytes // 1000), "kilobytes of each shard")
-    return html.section("Shards", counted(len(sizes), "shard"), html.row(f"{drawn}{weights}", mixing))
+    drawn = page.figure(page.columns(sizes), "samples of each shard")
+    weights = page.figure(page.columns(num_bytes // 1000), "kilobytes of each shard")
+    return page.section("Shards", counted(len(sizes), "shard"), page.row(f"{drawn}{weights}", mixing))
 
 
 def _problems(facts: _Facts) -> str:
     damage = [f"{number}: {problem}" for number, problem in sorted(facts.looked.damage.items())]
     skipped = [f"{name}: {reason}" for name, reason in facts.manifest.skipped]
     parts = [
-        f"<p>{len(found):,} {word}</p>{html.bullets(found)}"
+        f"<p>{len(found):,} {word}</p>{page.bullets(found)}"
         for word, found in (("damaged among the samples read", damage), ("skipped when the set was packed", skipped))
         if found
     ]
     note = "" if parts else "Nothing was skipped when the set was packed, and no sample read is damaged."
-    return html.section("Skipped and damaged", note, *parts)
+    return page.section("Skipped and damaged", note, *parts)

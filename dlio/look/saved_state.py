@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from dlio.errors import UsageError, missing_package
+from dlio.errors import UsageError, needs_package
 from dlio.io.files import storage_errors
 
 _NAMES = {"version", "order", "seed", "epoch", "samples"}
@@ -47,10 +47,8 @@ def _content(path: Path) -> object:
         return json.loads(head)
     except (ValueError, RecursionError):
         pass
-    try:
+    with needs_package("torch", "torch", f"reading {path}"):
         import torch
-    except ImportError as error:
-        raise missing_package("torch", "torch", f"reading {path}") from error
     try:
         is_zip = head.startswith(b"PK")  # else it is torch's old kind, which cannot be mapped
         with warnings.catch_warnings(action="ignore"):  # about a file that torch did not write, before the error

@@ -12,8 +12,7 @@ from PIL import Image
 
 import dlio
 from dlio.dataset.schema import Sample, Schema
-from dlio.look import similar
-from dlio.look.page import charts
+from dlio.look import page, similar
 from dlio.look.report import report
 from tests.helpers.images import encoded, image, photo
 from tests.loaders.packing import damage, pack_samples
@@ -173,7 +172,7 @@ def test_the_page_is_drawn_in_a_browser(zoo, tmp_path):
 
 
 def test_bars_grow_with_their_numbers():
-    drawn = Page(charts.bars([("<a>", 10), ("b", 5)]))
+    drawn = Page(page.bars([("<a>", 10), ("b", 5)]))
     widths = [float(attributes["width"]) for tag, attributes in drawn.tags if tag == "rect"]
     assert widths[0] == 2 * widths[1] and "<a>" in drawn.words
 

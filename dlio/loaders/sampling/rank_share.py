@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -36,13 +37,10 @@ class End(StrEnum):
     PAD = "pad"
     MASK = "mask"
 
-
-def end_of(end: End | str) -> End:
-    """Returns one of the three ways; raises UsageError for anything else."""
-    try:
-        return End(end)
-    except ValueError:
-        raise UsageError(f"end={end!r}: expected {', '.join(sorted(End))}") from None
+    @classmethod
+    def _missing_(cls, value: object) -> NoReturn:
+        """Raises UsageError for what is none of the three."""
+        raise UsageError(f"end={value!r}: expected {', '.join(sorted(End))}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ def loader_rate(samples: PackedSamples, num_threads: int) -> float:
     )
     began, done = time.perf_counter(), 0
     while time.perf_counter() - began < SECONDS:
-        with closing(iter(loader)) as batches:  # type: ignore[type-var]
+        with closing(iter(loader)) as batches:
             for _ in batches:
                 done += size
                 if time.perf_counter() - began >= SECONDS:

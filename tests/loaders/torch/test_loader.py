@@ -138,7 +138,7 @@ def test_lanes_keep_ranks_to_their_own_shards(packed: Manifest) -> None:
     shards_of_rank = []
     for rank in range(2):
         loader = DataLoader(PackedDataset(packed, Resize(16)), 4, True, lanes=2, rank=rank, world_size=2)
-        shards_of_rank.append({packed.numbering.locate(number)[0] for number in numbers(loader)})
+        shards_of_rank.append({packed.locate(number)[0] for number in numbers(loader)})
         loader.close()
     assert not shards_of_rank[0] & shards_of_rank[1]
     assert shards_of_rank[0] | shards_of_rank[1] == set(range(7))
