@@ -248,10 +248,11 @@ def paired(batch: Batch, schema: Schema) -> Any:
 
 def with_bytes(batch: Batch) -> Batch:
     """Returns the batch with bytes instead of views."""
-    return {name: list(map(_bytes, value)) if isinstance(value, list) else value for name, value in batch.items()}
+    return {name: list(map(as_bytes, value)) if isinstance(value, list) else value for name, value in batch.items()}
 
 
-def _bytes(value: object) -> object:
+def as_bytes(value: Any) -> Any:
+    """Returns bytes instead of a view, anything else unchanged."""
     return bytes(value) if isinstance(value, memoryview) else value
 
 

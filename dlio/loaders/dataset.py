@@ -22,7 +22,7 @@ from dlio.loaders.opened import Opened, open_data
 from dlio.loaders.prefetch.memory import PIECE_BYTES, Strip
 from dlio.loaders.prefetch.reads import REQUEST_BYTES, Reads, Rows, pieces
 from dlio.loaders.sampling.order import Indices
-from dlio.loaders.shard_reads import ShardRead, joined_columns, joined_samples, read_columns, read_samples, shard_reads
+from dlio.loaders.shard_reads import ShardRead, joined_columns, read_columns, shard_reads
 from dlio.targets import IMAGE, LABEL, targets_of
 
 VALID = "valid"  # added to batches if an epoch ends by masking
@@ -146,11 +146,12 @@ class PackedSamples:
             CorruptRecordError: a record is damaged; names file, record, offset and key.
             StorageError: a shard is missing or cannot be read.
         """
-        return self.sample_reads(indices).take()
-
-    def sample_reads(self, indices: Sequence[int] | Indices) -> Reads[list[Sample]]:
-        """Returns the reads of `read`, which may be made ahead of use."""
-        return self._reads(indices, read_samples, partial(joined_samples, len(indices)))
+        samples: list[Any] = [None] * len(indices)
+        for reads in self._shard_reads(indices):
+            for shard, rows, records in reads:
+                for row, record in zip(rows.tolist(), records.tolist(), strict=True):
+                    samples[row] = shard.read(record)
+        return samples
 
     def read_columns(self, indices: Sequence[int] | Indices) -> Batch:
         """Returns the same samples by field: an array if all values have the same shape, else a list.
@@ -171,29 +172,18 @@ class PackedSamples:
         """
         take, out = Strip(self.opened.read_memory).take, out or {}
 
-        return self._reads(
-            indices, partial(read_columns, take=take, out=out), partial(joined_columns, self.schema, len(indices), out)
-        )
-
-    def _reads(
-        self,
-        indices: Sequence[int] | Indices,
-        read: Callable[[list[ShardRead]], list[V]],
-        join: Callable[[list[tuple[Indices, V]]], R],
-    ) -> Reads[R]:
-        """Returns reads that call `read` for the shards, their records and rows; `join` gets rows and values."""
-
-        def read_rows(rows: Rows | None) -> list[tuple[Indices, V]]:
+        def read(rows: Rows | None) -> list[tuple[Indices, Batch]]:
             self.clock.add("read_bytes", (len(indices) if rows is None else len(rows)) * self.sample_bytes)
-            values: list[tuple[Indices, V]] = []
+            found: list[tuple[Indices, Batch]] = []
             for reads in self._shard_reads(indices, rows):
-                values += zip([read.rows for read in reads], read(reads), strict=True)
-            return values
+                found += zip([each.rows for each in reads], read_columns(reads, take, out), strict=True)
+            return found
 
         def cut() -> list[Rows]:
             return pieces(self.numbering.stored(indices), self._request_bytes)
 
-        return Reads(read_rows, join, cut, len(indices) * self.sample_bytes, self.opened.pace)
+        join = partial(joined_columns, self.schema, len(indices), out)
+        return Reads(read, join, cut, len(indices) * self.sample_bytes, self.opened.pace)
 
     @cached_property
     def _request_bytes(self) -> int:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dlio.dataset.bulk.ranges import read_values
 from dlio.dataset.pool import ShardPool
 from dlio.dataset.reader import ShardReader
-from dlio.dataset.schema import Array, Fields, Sample, Schema
+from dlio.dataset.schema import Array, Fields, Schema
 from dlio.io.random_access import Numbers, OutRows, Take
 
 
@@ -54,11 +54,6 @@ def shard_reads(pool: ShardPool, offsets: Numbers, numbers: Numbers, rows: Numbe
             ]
 
 
-def read_samples(reads: list[ShardRead]) -> list[list[Sample]]:
-    """Returns the samples of each read; raises as `ShardReader.read`."""
-    return [[read.shard.read(record) for record in read.records.tolist()] for read in reads]
-
-
 def read_columns(reads: list[ShardRead], take: Take, out: Fields) -> list[Fields]:
     """Returns the columns of each read; arguments and errors as `ShardReader.read_columns`, `out` has whole batches.
 
@@ -71,14 +66,6 @@ def read_columns(reads: list[ShardRead], take: Take, out: Fields) -> list[Fields
         rows = {name: OutRows(array, read.rows) for name, array in out.items()}
         columns.append(read.shard.read_columns(read.records, take, rows, None if found is None else next(large)))
     return columns
-
-
-def joined_samples(size: int, read: list[tuple[Numbers, list[Sample]]]) -> list[Sample]:
-    """Returns `size` samples, given some with their rows at a time."""
-    samples: list[Any] = [None] * size
-    for rows, values in read:
-        _put(samples, rows, values)
-    return samples
 
 
 def joined_columns(schema: Schema, size: int, placed: Fields, read: list[tuple[Numbers, Fields]]) -> Fields:

@@ -15,7 +15,7 @@ from torch.utils.data import ConcatDataset, Dataset, Subset
 from dlio.codecs import decoders
 from dlio.codecs.decode_ready import restored
 from dlio.dataset.manifest import in_a_line
-from dlio.dataset.schema import Array, Sample
+from dlio.dataset.schema import Array
 from dlio.errors import DataError, UsageError
 from dlio.images import Transform, Transforms, composed
 from dlio.loaders import batches
@@ -169,20 +169,24 @@ class PackedDataset(Dataset[Any]):
         """
         return self.items(indices, int(torch.empty((), dtype=torch.int64).random_()))
 
-    def reads(self, indices: Sequence[int] | Indices) -> Reads[Any]:
-        """Returns the reads of `items`, which may be made ahead of use."""
-        return (self.packed.sample_reads if self.packed.transform is None else self.packed.column_reads)(indices)
-
     def items(self, indices: Sequence[int] | Indices, key: int, reads: Reads[Any] | None = None) -> list[Item]:
         """Returns several samples; `key` seeds the random choices of a transform of `dlio.images`.
+
+        Args:
+            indices: n samples.
+            key: see above.
+            reads: the reads of their columns, if they may have begun.
 
         Raises:
             IndexError, CorruptRecordError, StorageError: as `__getitem__`.
         """
-        reads = reads or self.reads(indices)
+        reads = reads or self.packed.column_reads(indices)
         if self.packed.transform is None:
-            read = zip(indices, reads.take(), strict=True)
-            return [self._item({name: self._raw(i, sample, name) for name in self.packed.schema}) for i, sample in read]
+            columns = reads.take()
+            return [
+                self._item({name: self._raw(int(index), columns[name][row], name) for name in self.packed.schema})
+                for row, index in enumerate(indices)
+            ]
         batch = tensors(batches.make(self.packed, indices, key, reads=reads))
         return [
             self._item({name: _value(column, row) for name, column in batch.items()}) for row in range(len(indices))
@@ -198,20 +202,21 @@ class PackedDataset(Dataset[Any]):
         """Whether whole batches can be made without the single samples."""
         return self.transform is self.packed.transform and self.target_transform is None
 
-    def _raw(self, index: int, sample: Sample, name: str) -> Any:
-        value = sample.fields[name]
+    def _raw(self, index: int, value: Any, name: str) -> Any:
+        """Returns a value as it is stored, as that of an item."""
+        value = value.item() if isinstance(value, np.generic) else value
         if name == IMAGE:
             try:
                 image = decoders.decode_rgb(value, upright=self.packed.upright)
             except DataError as error:
-                raise self.packed.damage(int(index), str(error)) from error
+                raise self.packed.damage(index, str(error)) from error
             return self.transform(image) if callable(self.transform) else image
         if name == LABEL and self.packed.schema[name].is_fixed:
             return _value(torch.from_numpy(self.packed.class_indices(np.asarray(value))[None]), 0)
         try:
-            return _tensor(restored(value))
+            return _tensor(restored(batches.as_bytes(value)))
         except DataError as error:
-            raise self.packed.damage(int(index), str(error)) from error
+            raise self.packed.damage(index, str(error)) from error
 
     def _item(self, fields: dict[str, Any]) -> Item:
         if LABEL in fields and self.target_transform is not None:

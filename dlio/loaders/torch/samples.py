@@ -70,6 +70,6 @@ class ItemBatches:
             items[rows] = self.dataset.items(step.indices[rows], key, reads)
 
         def reads_of(rows: slice) -> Reads[Any]:
-            return self.dataset.reads(step.indices[rows])
+            return self.samples.column_reads(step.indices[rows])
 
         return divided(self.samples, step, (items, step.valid), reads_of, fill, DECODE_SIZE)
