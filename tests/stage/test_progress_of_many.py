@@ -72,7 +72,7 @@ class Processes:
         source: Any = SimpleNamespace(manifest=SimpleNamespace(content_id="0" * 32))
         filler = Foreground(Job(source, Path(), Topology(0, self.size), listeners=listeners))
         node: Any = SimpleNamespace(meeting=None, tell=lambda: None, peer=lambda: record(0, TOTAL, has_left=True))
-        node.fill = SimpleNamespace(settled=SimpleNamespace(wait=self.waits_own), failure=None, awaited="")
+        node.fill = SimpleNamespace(settled=SimpleNamespace(wait=self.waits_own), failure=None, hanging="")
         filler.begin(node)
         filler.until_complete(node)
         filler.until_unneeded(node)

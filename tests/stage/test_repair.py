@@ -17,7 +17,7 @@ from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError, UsageError
 from dlio.locking.claim import claimed
 from dlio.stage.copies.node_cache import is_being_filled, remove_unused
-from dlio.stage.engine import writing
+from dlio.stage.engine import fill, writing
 from dlio.stage.engine.store import Store
 from dlio.stage.transfer.source import MountedFolder
 from dlio.stage.upkeep import repair as repair_module
@@ -34,11 +34,11 @@ def test_a_source_that_hangs_is_named_after_a_while(tmp_path: Path, monkeypatch:
     staged, file = dlio.stage(source, tmp_path / "local"), source.shards[0].files[0]
     flip(staged.root / file.name)
     monkeypatch.setattr(MountedFolder, "read_range", lambda *_: over.wait(60))
-    for name in ("GIVE_UP_SECONDS", "BEAT_SECONDS"):
-        monkeypatch.setattr(repair_module, name, 0.1)
+    monkeypatch.setattr(repair_module, "BEAT_SECONDS", 0.1)
+    monkeypatch.setattr(fill, "GIVE_UP_SECONDS", 0.1)
     done = repair(folder_of(staged), source, [file.name], MountedFolder(source))
     over.set()
-    assert "has not been read for" in done.not_repaired[file.name] and str(source.root) in done.not_repaired[file.name]
+    assert "has sent nothing for" in done.not_repaired[file.name] and str(source.root) in done.not_repaired[file.name]
     assert damaged_files(staged.root, source) == [file.name]
 
 

@@ -129,5 +129,6 @@ def in_words(node: Mapping[str, Any]) -> str:
     done, total = format_size(node["staged_bytes"]), format_size(node["total_bytes"])
     left = "" if node["is_complete"] or node["seconds_left"] is None else f", {node['seconds_left']:.0f} s left"
     left = f", as it was {counted(age, 'second')} ago" if (age := node["told_seconds"]) >= _OLD_SECONDS else left
-    waiting = f", waits: {node['waiting_for']}" if node["waiting_for"] else ""
+    problem = node["waiting_for"] or node.get("hanging")
+    waiting = f", waits: {problem}" if problem else ""
     return f"{done} of {total}, {format_size(node['bytes_per_second'])}/s{left}{waiting}"

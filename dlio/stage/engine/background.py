@@ -126,7 +126,7 @@ def _is_over(node: Node) -> bool:
 
 def _is_given_up(node: Node) -> bool:
     """Returns whether the copy cannot be completed, and no loader waits: a later one starts an agent again."""
-    return node.peer().is_stuck and not node.fill.is_verifying and node.server.idle_seconds > STUCK_SECONDS
+    return node.peer().is_stuck and node.server.idle_seconds > STUCK_SECONDS
 
 
 def _is_unused(node: Node) -> bool:

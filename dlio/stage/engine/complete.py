@@ -211,7 +211,8 @@ class Following:
         elif 0 <= self._done < staged and self._listeners.report:
             self._listeners.report(staged - self._done)
         self._done = staged
-        self._check(found, self._heartbeats.note(self._folder, staged))
+        idle = self._heartbeats.note(self._folder, staged)
+        self._check(found, min(idle, found["nodes"][0]["idle_seconds"]))  # less while it verifies what has come
 
     def _check_unheard(self, error: StorageError) -> None:
         """Raises StorageError if the process is of another version, or has not got on though it cannot be asked."""

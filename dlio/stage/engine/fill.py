@@ -33,7 +33,7 @@ class Fill:
     Attributes:
         settled: an event that is set when the store is complete, and if `is_hurried` also when a file has failed.
         failure: the first error of a file.
-        latest: when the latest piece came; 0 if none has.
+        latest: when the latest piece came, or was read again to verify its file; at first, when this was made.
 
     Args:
         store: the files.
@@ -56,9 +56,9 @@ class Fill:
         self.settled = world.event()
         self._whole, self._finishing, self._origins = dict[int, None](), set[int](), dict[int, Origin]()
         self._finishers = self._most * kinds if is_hurried else _FINISHERS
-        self._progress, self.latest = dict[int, float](), 0.0
+        self._progress, self.latest = dict[int, float](), world.monotonic()
         self._buffers, self._threads = Buffers(), list[world.Thread]()
-        self._asked = dict[tuple[int, int], None]()  # the pieces that the source or a node is to send, in order
+        self._moving = dict[tuple[int, int], bool]()  # the pieces that are fetched, or else written, in order
         self._stopped, self._ends_at = False, float("inf")
 
     def start(self, threads: int = 0) -> None:
@@ -87,15 +87,13 @@ class Fill:
             self.settled.set()
 
     @property
-    def awaited(self) -> str:
-        """Who has been asked for a piece for the longest time; "" if nobody is, as while a disk of this node hangs."""
-        first = next(iter(list(self._asked)), None)
-        return "" if first is None else self._fetching.asked(first[0])
-
-    @property
-    def is_verifying(self) -> bool:
-        """Whether a file is being verified."""
-        return bool(self._finishing)
+    def hanging(self) -> str:
+        """Who was asked first of all that do not answer, and for how long nothing has come; "" if it is a moment."""
+        idle, first = world.monotonic() - self.latest, next(iter(list(self._moving.items())), None)
+        if idle <= GIVE_UP_SECONDS or not (first or self._finishing):
+            return ""
+        who = f"{self._fetching.asked(first[0][0])} has sent" if first and first[1] else f"{self._store} has taken"
+        return f"{who} nothing for {idle:.0f} s"
 
     @property
     def problem(self) -> str:
@@ -217,11 +215,15 @@ class Fill:
         else:
             with self._changed:
                 self._failures.mend(piece.number)
-                self._progress[piece.number] = self.latest = world.monotonic()
+                self._advance(piece.number)
                 self._origins[piece.number] = origin
                 pending.pace.note(piece.end - piece.begin, world.monotonic() - began)
             if self._store.is_finished(piece.number):
                 self._named(piece.number)
+
+    def _advance(self, number: int) -> None:
+        """Notes that something of a file has come, or was verified."""
+        self._progress[number] = self.latest = world.monotonic()
 
     def _fetched(self, piece: Piece, is_urgent: bool) -> Origin:
         """Fetches and writes a piece, and returns its origin; raises what either raises."""
@@ -232,11 +234,9 @@ class Fill:
         buffer = self._buffers.take()
         target, release = buffer[: piece.end - piece.begin], partial(self._buffers.give_back, buffer)
         try:
-            self._asked[number, begin] = None
-            try:
-                origin = self._fetching.fetch(number, begin, target, is_urgent)
-            finally:
-                self._asked.pop((number, begin), None)
+            self._moving[number, begin] = True
+            origin = self._fetching.fetch(number, begin, target, is_urgent)
+            self._moving[number, begin] = False
             is_cached = is_urgent or (self._is_read_soon and origin == Origin.SOURCE)
             if world.monotonic() > self._ends_at:  # it hung, and was left behind: a successor may write these files
                 raise StorageError(f"{self._store.source_name(number)} answered too late: {ADVICE}")
@@ -244,6 +244,8 @@ class Fill:
         except BaseException:
             release()
             raise
+        finally:
+            self._moving.pop((number, begin), None)
         return origin
 
     def _finish(self, number: int) -> None:
@@ -251,7 +253,7 @@ class Fill:
         is_ours = False
         try:
             if is_ours := self._begins_to_finish(number):
-                self._store.finish(number)
+                self._store.finish(number, partial(self._advance, number))
                 self._named(number)
         except Exception as error:
             self._failed(number, error)

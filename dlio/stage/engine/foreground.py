@@ -12,7 +12,7 @@ from dlio.io import world
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.node_cache import make_room
-from dlio.stage.engine.failures import ADVICE, GIVE_UP_SECONDS
+from dlio.stage.engine.failures import ADVICE
 from dlio.stage.engine.node import Node
 from dlio.stage.job import Job
 from dlio.stage.meeting.folder import SHOWN, MeetingFolder, meeting_folder
@@ -77,14 +77,10 @@ class Foreground:
 
     def _check_pace(self, node: Node) -> None:
         """Says now and then for what the copy waits, while nothing comes; raises StorageError after an hour."""
-        idle, awaited = node.peer().idle_seconds, node.fill.awaited
-        if not awaited or idle <= GIVE_UP_SECONDS:
-            return
-        problem = f"{awaited} has sent nothing for {idle} s"
-        if world.monotonic() >= self._say_at:
+        if (problem := node.fill.hanging) and world.monotonic() >= self._say_at:
             self._say_at = world.monotonic() + _SAY_SECONDS
             _log.warning("%s: it is awaited for %.0f s", problem, HANGS_SECONDS)
-        if idle > HANGS_SECONDS:
+        if problem and world.monotonic() - node.fill.latest > HANGS_SECONDS:
             raise StorageError(f"{problem}: {ADVICE}")
 
     def until_unneeded(self, node: Node) -> None:

@@ -184,7 +184,7 @@ class Node:
     def peer(self) -> Peer:
         """Returns this node's record for the other nodes, for `dlio stage --status` and for its bar."""
         done, has_all = max(self.store.present_bytes, self._had), self.store.is_complete
-        latest, now = max(self.fill.latest, self._began), world.monotonic()
+        latest, now = self.fill.latest, world.monotonic()
         rate = round(self.store.written_bytes / max((latest if has_all else now) - self._began, 1e-9))
         is_complete = has_all and (self._is_published or not self.plan.is_whole)  # a part of it gets no manifest
         return Peer(

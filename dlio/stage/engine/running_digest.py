@@ -103,6 +103,7 @@ class RunningDigest:
         self._noted: dict[int, tuple[int, str]] = {}  # by where pieces that are not held begin: where they end, digest
         self._piece: tuple[files.Hash, Span, str] | None = None  # one of these, a part of which was read again
         self._damaged: Span | None = None  # was not read as it was written
+        self._advance: Callable[[], None] = lambda: None
 
     @contextmanager
     def writing(self, begin: int, *, is_cached: bool) -> Iterator[None]:
@@ -141,15 +142,15 @@ class RunningDigest:
         self._is_left = True
         self._held.drop(self)
 
-    def whole(self) -> str:
-        """Returns `algorithm:hex` of the whole file.
+    def whole(self, advance: Callable[[], None] = lambda: None) -> str:
+        """Returns `algorithm:hex` of the whole file; `advance` is called while it is read.
 
         Raises:
             DigestError: a part of it is not what was written.
             StorageError: it cannot be read.
         """
         with self._lock, files.storage_errors("read", self._path):
-            self._reads = True
+            self._reads, self._advance = True, advance
             self._count_held()
             self._read_up_to(self._blocks.num_bytes)
             self._leave()
@@ -207,6 +208,7 @@ class RunningDigest:
                     if not (count := world.preadv(descriptor, [rest], self.counted)):
                         return
                     self._compare(rest[: min(count, left)])
+                    self._advance()
         finally:
             self._held.buffers.give_back(buffer)
 

@@ -115,6 +115,7 @@ class Server:
         """Returns how far this node and the others are; see dlio/stage/client/client.py."""
         meeting = self._meeting
         others = meeting.told()[:_SHOWN_NODES] if meeting else []
+        own = {**self._peer().to_json(), "told_seconds": 0, "hanging": self._fill.hanging}
         return {
             "node": self._plan.node,
             "num_nodes": self._plan.num_nodes,
@@ -122,7 +123,7 @@ class Server:
             "peer_bytes": self._fetching.peer_bytes,
             "sent_bytes": self.sent_bytes,
             "keeps_all": self._plan.is_whole,
-            "nodes": [{**peer.to_json(), "told_seconds": age} for peer, age in ((self._peer(), 0), *others)],
+            "nodes": [own, *({**peer.to_json(), "told_seconds": age} for peer, age in others)],
         }
 
     def _stat(self) -> bytes:

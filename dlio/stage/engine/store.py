@@ -78,6 +78,9 @@ class Store:
             sizes = (sum(self.listed[number].num_bytes for number in some) for some in (self._kept, self._finished))
             self.num_bytes, self._finished_bytes = sizes
 
+    def __str__(self) -> str:
+        return f"the file system of {self._final}"
+
     def __contains__(self, number: int) -> bool:
         return number in self._kept
 
@@ -212,13 +215,16 @@ class Store:
         begun = self._unfinished(number, begins=False)
         return begun.blocks.is_whole if begun else number in self._finished
 
-    def finish(self, number: int) -> None:
-        """Compares the digest of a whole file, and gives it its final name; raises DigestError, StorageError."""
+    def finish(self, number: int, advance: Callable[[], None] = lambda: None) -> None:
+        """Compares the digest of a whole file, and gives it its final name; `advance` is called while it is read.
+
+        Raises DigestError, StorageError.
+        """
         if self._is_small(number):
             self.write(number, 0, memoryview(b""))
         elif begun := self._unfinished(number):
             file, path = self.listed[number], self._path(number)
-            self.learned.check(file, begun.digest.whole(), lambda: self.source_name(number))
+            self.learned.check(file, begun.digest.whole(advance), lambda: self.source_name(number))
             access = self._access(file)
             try:
                 with files.storage_errors("sync", path), writing.opened(path, os.O_RDONLY) as descriptor:

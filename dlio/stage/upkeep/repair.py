@@ -18,7 +18,6 @@ from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.dataset.shard import Shard, files_of
 from dlio.dataset.tree import differing
 from dlio.errors import DlioError, ManifestError, StorageError, UsageError
-from dlio.io import world
 from dlio.io.filesystems import filesystem_of
 from dlio.locking.claim import claimed
 from dlio.rights.access import Access
@@ -28,7 +27,7 @@ from dlio.stage.copies.learned import Learned
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.locations import is_safe
 from dlio.stage.engine.complete import Claims, residue_removed, take_over
-from dlio.stage.engine.failures import ADVICE, GIVE_UP_SECONDS
+from dlio.stage.engine.failures import ADVICE
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.store import Store
@@ -221,12 +220,10 @@ def _fetch_again(source: StagingSource, folder: StagedFolder, file: File, access
     fill = Fill(store, Fetching(source, plan), is_hurried=True)
     fill.follow([0])
     fill.start()
-    began, idle = world.monotonic(), 0.0
     try:
-        while not fill.settled.wait(max(GIVE_UP_SECONDS - idle, BEAT_SECONDS)):
-            idle = world.monotonic() - max(began, fill.latest)
-            if idle >= GIVE_UP_SECONDS and not store.is_whole(0):
-                raise StorageError(f"{source.name_of(file)} has not been read for {idle:.0f} s: {ADVICE}")
+        while not fill.settled.wait(BEAT_SECONDS):
+            if (problem := fill.hanging) and not store.is_whole(0):
+                raise StorageError(f"{problem}: {ADVICE}")
     finally:
         if fill.stop():
             store.close()

@@ -7,13 +7,13 @@ import os
 import threading
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dlio.dataset.manifest import File, Manifest
 from dlio.errors import StorageError
 from dlio.locking import claim_file
+from dlio.stage.client.status import in_words, state
 from dlio.stage.copies.base_folder import open_up
 from dlio.stage.copies.live_folder import FILES, LiveFolder
 from dlio.stage.engine import __main__ as agent_main
@@ -27,7 +27,7 @@ from dlio.stage.protocol.wire import Origin
 from dlio.stage.run import run
 from dlio.stage.transfer.source import MountedFolder
 from tests.helpers.live import background, client_of, content, eventually, is_complete, meet_in, nodes, task, working
-from tests.helpers.staging import MiB, damaged_files, flip, write_dataset
+from tests.helpers.staging import MiB, damaged_files, flip
 
 
 def test_damaged_bytes_are_fetched_again(
@@ -93,14 +93,24 @@ def test_a_source_that_hangs_is_named(source: Manifest, tmp_path: Path, monkeypa
         answers.set()
 
 
-def test_a_stage_whose_source_hangs_says_so_and_ends(
+@pytest.mark.parametrize(
+    ("place", "name", "who"),
+    [
+        (MountedFolder, "read_range", r"shard-\d+.bin has sent"),
+        (Store, "write", "the file system of .* has taken"),
+        (Store, "finish", "the file system of .* has taken"),
+    ],
+)
+def test_a_stage_whose_source_or_disk_hangs_says_so_and_ends(
     source: Manifest,
     tmp_path: Path,
-    gate: tuple[threading.Event, list[str]],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
+    place: type,
+    name: str,
+    who: str,
 ) -> None:
-    said, warning = list[str](), foreground._log.warning
+    said, warning, over = list[str](), foreground._log.warning, threading.Event()
 
     def warned(text: str, *given: object) -> None:
         warning(text, *given)
@@ -108,34 +118,41 @@ def test_a_stage_whose_source_hangs_says_so_and_ends(
         if len(said) == 3:
             monkeypatch.setattr(foreground, "HANGS_SECONDS", -1.0)
 
+    def hangs(*given: object, **more: object) -> None:
+        over.wait(60)
+        raise OSError(errno.EIO, "it is over")
+
+    monkeypatch.setattr(place, name, hangs)
     monkeypatch.setattr(foreground._log, "warning", warned)
-    for name, seconds in (("BEAT_SECONDS", 0.01), ("GIVE_UP_SECONDS", -1.0), ("_SAY_SECONDS", 0.0)):
-        monkeypatch.setattr(foreground, name, seconds)
-    with pytest.raises(StorageError, match=r"shard-\d+.bin has sent nothing for \d+ s: see whether the source"):
-        run(source.root, tmp_path / "dest")
+    monkeypatch.setattr(fill, "GIVE_UP_SECONDS", -1.0)
+    for constant, seconds in (("BEAT_SECONDS", 0.01), ("_SAY_SECONDS", 0.0)):
+        monkeypatch.setattr(foreground, constant, seconds)
+    try:
+        with pytest.raises(StorageError, match=who + r" nothing for \d+ s: see whether the source"):
+            run(source.root, tmp_path / "dest")
+    finally:
+        over.set()
     assert caplog.text.count("s: it is awaited for 3600 s") == 3
 
 
-def test_a_disk_that_hangs_is_not_blamed_on_the_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, writes, go, write = (
-        write_dataset(tmp_path / "source", [9]),
-        threading.Event(),
-        threading.Event(),
-        Store.write,
-    )
-
-    def hangs(self: Store, *given: Any, **more: Any) -> None:
-        writes.set()
-        assert go.wait(60)
-        write(self, *given, **more)
-
-    monkeypatch.setattr(Store, "write", hangs)
-    with working(task(source.root, tmp_path / "dest")) as node:
+def test_an_agent_whose_disk_hangs_says_so_and_ends_when_no_loader_waits(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+    monkeypatch.setattr(Store, "finish", lambda *_: over.wait(60))
+    monkeypatch.setattr(fill, "GIVE_UP_SECONDS", -1.0)
+    for module in (peer, agent):
+        monkeypatch.setattr(module, "STUCK_SECONDS", 0.1)
+    monkeypatch.setattr(agent, "_LOOK_SECONDS", 0.1)
+    given = task(source.root, tmp_path / "dest")
+    with working(given) as node:
         try:
-            assert writes.wait(60) and node.fill.awaited == ""
+            with pytest.raises(AgentStopped):
+                background(given).until_complete(node)
+            assert (copy := state(node.folder))
+            assert f"waits: the file system of {node.folder.path} has taken nothing for" in in_words(copy["nodes"][0])
         finally:
-            go.set()
-        eventually(lambda: is_complete(node))
+            over.set()
 
 
 def test_a_source_that_hangs_while_it_is_passed_through_is_named(

@@ -382,7 +382,7 @@ def test_all_readers_get_pieces_while_a_disk_syncs_whole_files(tmp_path: Path, m
     store = _store(tmp_path, _of_zeros(count + flows.THREADS, 2 * MiB))
     finish, whole = store.finish, Counter[int]()
 
-    def held_up(number: int) -> None:
+    def held_up(number: int, _: Callable[[], None]) -> None:
         whole[number] += 1
         synced.wait(60)
         finish(number)
@@ -411,7 +411,7 @@ def test_all_threads_verify_files_for_who_waits_for_all(tmp_path: Path, monkeypa
         store.write(number, begin, memoryview(bytes(MiB // 2)))
     finish = store.finish
 
-    def awaited(number: int) -> None:
+    def awaited(number: int, _: Callable[[], None]) -> None:
         together.wait(30)
         finish(number)
 
@@ -427,9 +427,9 @@ def test_all_threads_verify_files_for_who_waits_for_all(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("reads_again", [False, True])
-@pytest.mark.parametrize(("seconds", "is_given_up"), [(24, False), (90, True)])
+@pytest.mark.parametrize(("seconds", "pause", "is_given_up"), [(24, 24, False), (90, 90, True), (90, 30, False)])
 def test_readers_of_a_file_that_is_verified_for_long_wait_and_show_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: int, is_given_up: bool, reads_again: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: int, pause: int, is_given_up: bool, reads_again: bool
 ) -> None:
     """It lacks its name only, so that no piece of it comes. A disk that hangs holds up nobody forever."""
     monkeypatch.setattr(filling, "STUCK_SECONDS", 60.0)
@@ -442,10 +442,12 @@ def test_readers_of_a_file_that_is_verified_for_long_wait_and_show_it(
             store.write(0, begin, memoryview(bytes(MiB)))
         finish, asked = store.finish, world.event()
 
-        def slow(number: int) -> None:
+        def slow(number: int, advance: Callable[[], None]) -> None:
             asked.set()
-            world.sleep(seconds)
-            finish(number)
+            for _ in range(seconds // pause):
+                world.sleep(pause)
+                advance()
+            finish(number, advance)
 
         def read() -> None:
             try:
