@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 TRIES = 6
+_CONNECTIONS = 64  # to a bucket, instead of 10: 3,000 requests a second at 20 ms each
 _STORES = ("s3", "s3a", "gs", "gcs")
 _FIRST_PAUSE_SECONDS = 0.2  # then twice as long each time: 6 s in all
 _FINAL = (FileNotFoundError, PermissionError, IsADirectoryError, StorageError)  # trying again does not help
@@ -162,10 +163,15 @@ def _open(url: str, given: str, is_alone: bool) -> tuple[AbstractFileSystem, str
         UsageError, MissingPackageError, StorageError: as `RemoteFiles`.
     """
     with needs_package("fsspec", "remote", "a data set at a URL"):
+        from fsspec.config import conf
         from fsspec.core import url_to_fs
     _check(given)
     try:
-        file_system, root = url_to_fs(url, skip_instance_cache=is_alone)
+        options = {
+            "config_kwargs": {"max_pool_connections": _CONNECTIONS} | conf.get("s3", {}).get("config_kwargs", {})
+        }
+        of_store = options if url.lower().startswith("s3") else {}
+        file_system, root = url_to_fs(url, skip_instance_cache=is_alone, **of_store)
     except Exception as error:
         reason, kind = _reason(error, given), type(error)
     else:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dlio.errors import StorageError
+from dlio.io.answers import signed
 
 if TYPE_CHECKING:
     import asyncio  # takes as long to import as the rest of packing files
@@ -200,9 +201,13 @@ async def _from_s3(file_system: AbstractFileSystem, path: str, limit: int, span:
     import asyncio
 
     bucket, key, _ = file_system.split_path(path)
-    await bound(file_system)
+    client = await bound(file_system)
     async with asyncio.timeout(IDLE_SECONDS) as idle:
+        if span and not version and (part := await signed.asked(client, bucket, key, _range(span))):
+            async with part:
+                return await _read(part.content.read, limit + 1, idle)
         answer = await file_system._call_s3("get_object", Bucket=bucket, Key=key, **_range(span))
+        signed.learn(client, bucket, key)
         _check(State.of(0, answer).version, version)
         async with answer["Body"] as body:
             return await _read(body.read, limit + 1, idle)
@@ -262,12 +267,13 @@ def drop_unfinished(file_system: AbstractFileSystem, path: str) -> None:
         sync(file_system, drop)
 
 
-async def bound(file_system: AbstractFileSystem) -> None:
-    """Makes the S3 client refuse lists and errors that are too large; it would read them whole, whatever their size."""
+async def bound(file_system: AbstractFileSystem) -> Any:
+    """Returns the S3 client, which now refuses too large lists and errors: it would read them whole."""
     client = await file_system.set_session()
 
     async def send(request: Any, **_: object) -> Any:
         is_content, request.stream_output = request.stream_output, True
+        signed.sent.set(request)
         answer = await client._endpoint.http_session.send(request)
         if not is_content or answer.status_code >= 300:
             body = bytearray()
@@ -280,3 +286,4 @@ async def bound(file_system: AbstractFileSystem) -> None:
         return answer
 
     client.meta.events.register_last("before-send.s3", send, unique_id="dlio")
+    return client
