@@ -14,6 +14,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
+from dlio.io.files import Closeable
 from dlio.io.threads import Threads
 from dlio.pack import pace
 
@@ -98,6 +99,7 @@ class Prefetcher(Generic[T]):
         count: int,
         depth: Depth | None = None,
         read_group: Callable[[range], ReadGroup[T]] | None = None,
+        opened: Iterable[Closeable] = (),
     ) -> None:
         """Starts no read yet.
 
@@ -108,6 +110,7 @@ class Prefetcher(Generic[T]):
             depth: how many reads are in flight; by default what this process has learned.
             read_group: reads several small items by one call, in less time. It returns, for all of them or for the
                 first ones, what `read` returns or the error that `read` raises.
+            opened: what is closed at the end, such as the files that `read` reads.
         """
         self._read = pace.bound(read)
         self._read_group = read_group
@@ -115,6 +118,7 @@ class Prefetcher(Generic[T]):
         self._group_next = 0  # the number of the first of them
         self._size = sizes if callable(sizes) else sizes.__getitem__
         self._count = count
+        self._opened = opened
         self._depth = depth or _learned
         self._next = self._held = self._in_use = self._num_threads = 0
         self._begun: deque[tuple[int, int, _Answer[T]]] = deque()
@@ -218,6 +222,8 @@ class Prefetcher(Generic[T]):
         for _ in range(self._num_threads):
             self._calls.put(None)
         self._threads.end(seconds)
+        for each in self._opened:
+            each.close()
 
 
 def _num_waits() -> int:

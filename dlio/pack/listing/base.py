@@ -12,9 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlio.dataset.sample_group import SampleGroup
-from dlio.dataset.schema import Array, Sample, Schema
+from dlio.dataset.schema import Array, Fields, Sample, Schema
 from dlio.errors import SourceError
+from dlio.io.files import Closeable
+from dlio.pack import pace
 from dlio.pack.listing.keys import Keys
+from dlio.pack.prefetch import Prefetcher
 
 #: A column of a listing: numbers of any type, one row for each sample.
 Column = Array
@@ -66,6 +69,11 @@ class Listing:
     def __len__(self) -> int:
         return len(self.keys)
 
+    @property
+    def known(self) -> dict[str, Any]:
+        """The values of the fields that are known before a sample is read, by name."""
+        return {name: rows(values) for name, values in self.columns.items() if name in self.schema}
+
     def take(self, indices: range | Numbers) -> Listing:
         """Returns a listing of the samples `indices`, in that order, with all that is needed to read them."""
         columns = {name: take(values, indices) for name, values in self.columns.items()}
@@ -106,6 +114,20 @@ class Source(Protocol):
         The context gives a function that returns the sample in row `index`; one thread calls it. The function raises
         SourceError, with the path, if a sample cannot be read or is not as expected.
         """
+
+
+def read_ahead(listing: Listing, read: Callable[[int], Fields], *opened: Closeable) -> Prefetcher[Sample]:
+    """Returns a reader of samples: `read` gives the fields of a row, by one operation, that the listing does not know.
+
+    It closes what is `opened`.
+    """
+    keys, num_bytes, known = listing.keys, listing.num_bytes.tolist(), listing.known.items()
+
+    def sample(index: int) -> Sample:
+        pace.spend(1, num_bytes[index])
+        return Sample(keys[index], read(index) | {name: values[index] for name, values in known})
+
+    return Prefetcher(sample, num_bytes, len(keys), opened=opened)
 
 
 @runtime_checkable

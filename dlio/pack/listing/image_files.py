@@ -21,7 +21,7 @@ from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import SourceError
 from dlio.pack import pace
 from dlio.pack.inspect.image_header import LARGE_BYTES, check_large
-from dlio.pack.listing.base import Column, Listing, Numbers, rows
+from dlio.pack.listing.base import Column, Listing, Numbers
 from dlio.pack.listing.image_objects import NOMINAL_BYTES, image_object_reader
 from dlio.pack.listing.keys import Keys
 from dlio.pack.listing.lists import Listed, ListPath
@@ -100,7 +100,7 @@ class ImageFileReader:
         self._begun = begun
         self._pieces = listing.keys.pieces()
         self._keys = keys
-        self._columns = {name: rows(values) for name, values in listing.columns.items()}
+        self._columns = listing.known
         self._listing = listing
 
     def __call__(self, index: int) -> Sample:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -17,7 +16,7 @@ from dlio.io.answers.listings import Entry
 from dlio.io.remote_files import RemoteFiles
 from dlio.pack import pace
 from dlio.pack.inspect.image_header import HEAD_BYTES, LARGE_BYTES, check_large
-from dlio.pack.listing.base import Listing, Refused, rows
+from dlio.pack.listing.base import Listing, Refused, read_ahead
 from dlio.pack.listing.classes import check_no_splits
 from dlio.pack.listing.image_tree import EXTENSIONS, without_images
 from dlio.pack.listing.keys import Keys, key_problem, printable
@@ -83,17 +82,10 @@ class ClassObjects:
         return folders, list(listed)
 
 
-@contextmanager
-def image_object_reader(url: str, listing: Listing) -> Iterator[Callable[[int], Sample]]:
+def image_object_reader(url: str, listing: Listing) -> Prefetcher[Sample]:
     """Gives a function that reads images; keys are paths below the URL, all else is in the listing."""
     files, keys, sizes = RemoteFiles(url), listing.keys, listing.num_bytes.tolist()
-    columns = {name: rows(values) for name, values in listing.columns.items()}
-
-    def sample(index: int) -> Sample:
-        return Sample(keys[index], {"image": image(index)} | {name: values[index] for name, values in columns.items()})
-
-    with Prefetcher(lambda index: _read(files, keys[index], sizes[index]), sizes, len(keys)) as image:
-        yield sample
+    return read_ahead(listing, lambda index: {"image": _read(files, keys[index], sizes[index])})
 
 
 def _images(files: RemoteFiles, folder: str) -> list[_Object]:
@@ -117,7 +109,6 @@ def _version(entry: Entry) -> int:
 
 def _read(files: RemoteFiles, key: str, num_bytes: int) -> bytes:
     """Returns an object; asks for the head of a large one first; raises SourceError, StorageError."""
-    pace.spend(1, num_bytes)
     try:
         check_large(lambda: files.fetch(key, HEAD_BYTES, (0, HEAD_BYTES))[:HEAD_BYTES], num_bytes)
         most = max(num_bytes, LARGE_BYTES)

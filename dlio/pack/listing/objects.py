@@ -77,9 +77,8 @@ def object_listing(
 def object_reader(root: Path, listing: Listing) -> Iterator[Callable[[int], Sample]]:
     """Gives a function that reads one image with its objects."""
     flag = next(name for name, kind in listing.schema.fields if str(kind) == "bool[]")
-    columns = dict(listing.columns)
-    objects = columns.pop(_OBJECTS)
-    with image_file_reader(root, replace(listing, columns=columns)) as read_image:
+    objects = listing.columns[_OBJECTS]
+    with image_file_reader(root, listing) as read_image:
 
         def read(index: int) -> Sample:
             sample = read_image(index)

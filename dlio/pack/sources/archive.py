@@ -7,8 +7,7 @@ folder. A tar within a tar is a folder of its name without the suffix, as in Ima
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -18,6 +17,7 @@ import numpy as np
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
 from dlio.errors import DataError, SourceError
 from dlio.formats.layouts.squashfs.blocks import Image
+from dlio.io.files import closed_on_error
 from dlio.io.random_access import RandomAccessFile
 from dlio.pack import pace
 from dlio.pack.inspect.image_header import HEAD_BYTES, check_large
@@ -105,11 +105,12 @@ class Archive:
         """Returns the size of each image, in bytes."""
         return listing.num_bytes
 
-    @contextmanager
-    def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
+    def reader(self, listing: Listing) -> Prefetcher[Sample]:
         """Gives a function that reads one image with its class index, from its offset in the archive."""
         file, suffix = RandomAccessFile(self.path), self.path.suffix.lower()
         extents, labels = listing.columns["extent"].tolist(), listing.columns["label"].tolist()
+        with closed_on_error(file):
+            content = _image_reader(file) if suffix in IMAGES else partial(_content, file, suffix == ".zip")
 
         def read(index: int) -> Sample:
             key = listing.keys[index]
@@ -121,10 +122,7 @@ class Archive:
             return Sample(key, {"image": image, "label": labels[index]})
 
         sizes = listing.columns["extent"][:, 1:3].sum(axis=1).tolist()
-        with closing(file):
-            content = _image_reader(file) if suffix in IMAGES else partial(_content, file, suffix == ".zip")
-            with Prefetcher(read, sizes, len(listing)) as read_in_order:
-                yield read_in_order
+        return Prefetcher(read, sizes, len(listing), opened=[file])
 
 
 def _image_reader(file: RandomAccessFile) -> Callable[[int, int, int, int], bytes]:

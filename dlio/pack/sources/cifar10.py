@@ -15,16 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlio.dataset.schema import Sample, Schema
+from dlio.dataset.schema import Fields, Sample, Schema
 from dlio.errors import SourceError, UsageError
 from dlio.io.files import read_regular
 from dlio.io.random_access import RandomAccessFile
-from dlio.pack import pace
-from dlio.pack.listing.base import Listing
+from dlio.pack.listing.base import Listing, read_ahead
 from dlio.pack.listing.image_files import file_state
 from dlio.pack.listing.keys import Keys
 from dlio.pack.listing.plain_pickles import Stored, load
-from dlio.pack.prefetch import Prefetcher
 
 TRAIN = tuple(f"data_batch_{number}" for number in range(1, 6))
 TEST = ("test_batch",)
@@ -97,25 +95,22 @@ class Cifar10:
         from dlio.codecs import pillow
 
         names = TRAIN if self.split == "train" else TEST
-        needed = set(listing.columns["batch"].tolist())
-        batches = {number: RandomAccessFile(self.path / names[number]) for number in needed}
+        of, offsets = (listing.columns[name].tolist() for name in ("batch", "offset"))
+        batches = {number: RandomAccessFile(self.path / names[number]) for number in set(of)}
 
-        def planes(index: int) -> bytes:
-            pace.spend(1, ROW_BYTES)
-            return batches[int(listing.columns["batch"][index])].read(int(listing.columns["offset"][index]), ROW_BYTES)
+        def planes(index: int) -> Fields:
+            return {"image": batches[of[index]].read(offsets[index], ROW_BYTES)}
 
-        def read(index: int) -> Sample:
-            row = np.frombuffer(planes_of(index), dtype="uint8")
-            pixels = np.ascontiguousarray(row.reshape(3, SIDE, SIDE).transpose(1, 2, 0))
-            image = pillow.encoded(pixels) if self.form == "png" else pixels
-            return Sample(listing.keys[index], {"image": image, "label": int(listing.columns["label"][index])})
+        with read_ahead(listing, planes, *batches.values()) as stored:
 
-        try:
-            with Prefetcher(planes, lambda _: ROW_BYTES, len(listing)) as planes_of:
-                yield read
-        finally:
-            for batch in batches.values():
-                batch.close()
+            def read(index: int) -> Sample:
+                sample = stored(index)
+                row = np.frombuffer(sample.fields["image"], dtype="uint8")
+                pixels = np.ascontiguousarray(row.reshape(3, SIDE, SIDE).transpose(1, 2, 0))
+                image = pillow.encoded(pixels) if self.form == "png" else pixels
+                return Sample(sample.key, sample.fields | {"image": image})
+
+            yield read
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,6 @@ Each folder below SRC that directly holds images is a sequence; its path below S
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -105,8 +103,7 @@ class Frames:
             raise SourceError(f"{self.path} has no folders of frames: expected one for each sequence")
         return sorted(found)
 
-    @contextmanager
-    def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
+    def reader(self, listing: Listing) -> Prefetcher[Sample]:
         """Gives a function that reads one clip."""
         listed = cache(images_in)
 
@@ -120,8 +117,7 @@ class Frames:
             fields = {"frames": images[: self.clip]} | ({"targets": images[self.clip :]} if self.targets else {})
             return Sample(key, fields)
 
-        with Prefetcher(read, listing.num_bytes.tolist(), len(listing)) as read_in_order:
-            yield read_in_order
+        return Prefetcher(read, listing.num_bytes.tolist(), len(listing))
 
 
 def _problem(sequence: str, names: list[str], span: int) -> str | None:

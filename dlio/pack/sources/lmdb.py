@@ -7,23 +7,21 @@ of Caffe's Datums or of Examples need no packing: `dlio index --format lmdb`.)
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import numpy as np
 
-from dlio.dataset.schema import Field, Sample, Schema
+from dlio.dataset.schema import Field, Fields, Sample, Schema
 from dlio.errors import CorruptRecordError, SourceError
 from dlio.formats.layouts.lmdb import MAGIC, PAGE
 from dlio.formats.layouts.lmdb_pages import Entries, read_entries
 from dlio.formats.lmdb import DATA_FILE
 from dlio.io.random_access import RandomAccessFile
-from dlio.pack import pace
 from dlio.pack.inspect.image_header import HEAD_BYTES, check_large, inspect_image
-from dlio.pack.listing.base import Column, Listing, Numbers
+from dlio.pack.listing.base import Column, Listing, Numbers, read_ahead
 from dlio.pack.listing.classes import check_no_splits, of_first_folders
 from dlio.pack.listing.file_sets import begins_with
 from dlio.pack.listing.image_files import file_state
@@ -134,25 +132,19 @@ class LmdbImages:
         """Returns the size of each image, in bytes."""
         return listing.num_bytes
 
-    @contextmanager
-    def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
+    def reader(self, listing: Listing) -> Prefetcher[Sample]:
         """Gives a function that reads one image, from its offset in the database, with its label."""
-        extents, labels = listing.columns["extent"].tolist(), listing.columns.get("label")
-        file = RandomAccessFile(self.path)
+        file, extents = RandomAccessFile(self.path), listing.columns["extent"].tolist()
 
-        def read(index: int) -> Sample:
-            key, (offset, num_bytes) = listing.keys[index], extents[index]
-            pace.spend(1, num_bytes)
+        def read(index: int) -> Fields:
+            offset, num_bytes = extents[index]
             try:
                 check_large(lambda: file.read(offset, HEAD_BYTES), num_bytes)
-                image = {"image": file.read(offset, num_bytes)}
+                return {"image": file.read(offset, num_bytes)}
             except (CorruptRecordError, SourceError) as error:
-                raise SourceError(f"{self.path}: cannot read {key!r}: {error}") from error
-            return Sample(key, image if labels is None else image | {"label": labels[index].item()})
+                raise SourceError(f"{self.path}: cannot read {listing.keys[index]!r}: {error}") from error
 
-        sizes = listing.num_bytes.tolist()
-        with closing(file), Prefetcher(read, sizes, len(listing)) as read_in_order:
-            yield read_in_order
+        return read_ahead(listing, read, file)
 
 
 def _key_and_label(line: str) -> tuple[str, str]:

@@ -10,21 +10,20 @@ import math
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from dlio.dataset.schema import NUMBER_TYPES, Array, Field, Sample, Schema
+from dlio.dataset.schema import NUMBER_TYPES, Array, Field, Fields, Sample, Schema
 from dlio.errors import SourceError, UsageError
 from dlio.formats.layouts.aliases import field_names
 from dlio.formats.payloads import npy
 from dlio.io.files import storage_errors
 from dlio.io.random_access import RandomAccessFile
-from dlio.pack import pace
 from dlio.pack.listing.archive_members import read_local_header
-from dlio.pack.listing.base import Listing
+from dlio.pack.listing.base import Listing, read_ahead
 from dlio.pack.listing.image_files import file_state, version_of
 from dlio.pack.listing.keys import Keys
 from dlio.pack.prefetch import Prefetcher
@@ -132,25 +131,16 @@ class Npz:
         held = field_names(list(taken))
         return {held[name]: find() for name, find in taken.items()}
 
-    @contextmanager
-    def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
+    def reader(self, listing: Listing) -> Prefetcher[Sample]:
         """Gives a function that reads one row of each array."""
         arrays, numbers = self._arrays(), listing.columns["row"].tolist()
-        labels = listing.columns.get("label")
         files = {file: RandomAccessFile(file) for file in {rows.file for rows in arrays.values()}}
 
-        def read(index: int) -> Sample:
-            pace.spend(1, int(listing.num_bytes[index]))
+        def read(index: int) -> Fields:
             row = numbers[index]
-            fields = {name: arrays[name].read(files[arrays[name].file], row, 1)[0] for name in listing.schema}
-            return Sample(listing.keys[index], fields if labels is None else fields | {"label": int(labels[index])})
+            return {name: arrays[name].read(files[arrays[name].file], row, 1)[0] for name in listing.schema}
 
-        try:
-            with Prefetcher(read, listing.num_bytes.tolist(), len(listing)) as read_in_order:
-                yield read_in_order
-        finally:
-            for file in files.values():
-                file.close()
+        return read_ahead(listing, read, *files.values())
 
 
 def _field(name: str, rows: _Rows) -> Field:

@@ -5,8 +5,6 @@ Keys, labels, class names, label offset and order are kept; so are the shards, u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,11 +15,10 @@ from dlio.dataset.manifest import NAME, Manifest
 from dlio.dataset.pool import ShardPool
 from dlio.dataset.remote import load
 from dlio.dataset.sample_table import small_bytes
-from dlio.dataset.schema import Sample
+from dlio.dataset.schema import Fields, Sample
 from dlio.errors import CorruptRecordError, SourceError
-from dlio.pack import pace
 from dlio.pack.inspect.tables import keys_of, tables
-from dlio.pack.listing.base import Listing, Numbers, take
+from dlio.pack.listing.base import Listing, Numbers, read_ahead, take
 from dlio.pack.listing.keys import Keys
 from dlio.pack.prefetch import Prefetcher
 from dlio.urls import shown
@@ -80,22 +77,17 @@ class Packed:
         each = [table.num_bytes - small_bytes(found.schema) for _, table in tables(found)]
         return take(np.concatenate(each), listing.columns["index"])
 
-    @contextmanager
-    def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
+    def reader(self, listing: Listing) -> Prefetcher[Sample]:
         """Gives a function that reads samples, each compared with its checksum."""
-        own = [name for name in listing.columns if name in listing.schema]
-        with closing(ShardPool(load(self.dataset))) as pool:
+        pool, numbers = ShardPool(load(self.dataset)), listing.columns["index"].tolist()
 
-            def read(index: int) -> Sample:
-                pace.spend(1, int(listing.num_bytes[index]))
-                try:
-                    sample = pool.read(int(listing.columns["index"][index]))
-                except CorruptRecordError as error:
-                    raise SourceError(str(error)) from error
-                return Sample(sample.key, sample.fields | {name: listing.columns[name][index] for name in own})
+        def read(index: int) -> Fields:
+            try:
+                return pool.read(numbers[index]).fields
+            except CorruptRecordError as error:
+                raise SourceError(str(error)) from error
 
-            with Prefetcher(read, listing.num_bytes.tolist(), len(listing)) as read_in_order:
-                yield read_in_order
+        return read_ahead(listing, read, pool)
 
 
 def _image_fields(found: Manifest) -> tuple[str, ...]:

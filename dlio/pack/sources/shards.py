@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -22,14 +21,13 @@ import numpy as np
 
 from dlio.dataset.manifest import NAME, Manifest, Shard
 from dlio.dataset.pool import ShardPool
-from dlio.dataset.schema import Sample, Schema
+from dlio.dataset.schema import Fields, Sample, Schema
 from dlio.errors import CorruptRecordError, DlioError, SourceError, UsageError
 from dlio.formats.layouts.text_index import HIDDEN, index_paths
 from dlio.io.files import storage_errors
 from dlio.io.ground import temporary_base
-from dlio.pack import pace
 from dlio.pack.inspect.tables import keys_of, tables
-from dlio.pack.listing.base import Listing
+from dlio.pack.listing.base import Listing, read_ahead
 from dlio.pack.listing.file_sets import begins_with
 from dlio.pack.listing.image_files import file_state
 from dlio.pack.listing.image_tree import EXTENSIONS
@@ -153,28 +151,21 @@ class Shards:
             versions=np.repeat(np.array(states, "int64"), counts),
         )
 
-    @contextmanager
-    def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
+    def reader(self, listing: Listing) -> Prefetcher[Sample]:
         """Gives a function that reads one sample."""
-        own = [name for name in listing.columns if name in listing.schema]
         lines, records = listing.columns[_SHARD].tolist(), listing.columns["record"].tolist()
         held = {line: number for number, line in enumerate(dict.fromkeys(lines))}
         shards = tuple(msgspec.json.decode(line, type=Shard) for line in held)
-        manifest = Manifest(self.format, listing.schema, shards, root=self._root)
-        with closing(ShardPool(manifest)) as pool:
+        pool = ShardPool(Manifest(self.format, listing.schema, shards, root=self._root))
 
-            def read(index: int) -> Sample:
-                pace.spend(1, int(listing.num_bytes[index]))
-                try:
-                    with pool.shard(held[lines[index]]) as shard:
-                        sample = shard.read(records[index])
-                except CorruptRecordError as error:
-                    raise SourceError(f"{self.path}: cannot read {listing.keys[index]!r}: {error}") from error
-                known = {name: listing.columns[name][index] for name in own}
-                return Sample(listing.keys[index], sample.fields | known)
+        def read(index: int) -> Fields:
+            try:
+                with pool.shard(held[lines[index]]) as shard:
+                    return shard.read(records[index]).fields
+            except CorruptRecordError as error:
+                raise SourceError(f"{self.path}: cannot read {listing.keys[index]!r}: {error}") from error
 
-            with Prefetcher(read, listing.num_bytes.tolist(), len(listing)) as read_in_order:
-                yield read_in_order
+        return read_ahead(listing, read, pool)
 
 
 def _without_index(shard: Shard) -> Shard:

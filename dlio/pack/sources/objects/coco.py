@@ -160,9 +160,8 @@ class Coco:
     @contextmanager
     def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
         """Gives a function that reads one image with its objects."""
-        columns = dict(listing.columns)
-        segments = columns.pop(_SEGMENTS, None)
-        with object_reader(self.root, replace(listing, columns=columns)) as read:
+        segments = listing.columns.get(_SEGMENTS)
+        with object_reader(self.root, listing) as read:
             yield read if segments is None else lambda index: _with_mask(read(index), segments[index])
 
 

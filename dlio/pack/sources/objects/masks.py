@@ -7,8 +7,6 @@ class indices, and are kept unchanged.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
@@ -100,22 +98,16 @@ class Masks:
             image_fields=("image", "mask"),
         )
 
-    @contextmanager
-    def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
+    def reader(self, listing: Listing) -> Prefetcher[Sample]:
         """Gives a function that reads one image with its mask."""
         keys, names = list(listing.keys), listing.columns[_MASK_NAME]
 
-        def pair(index: int) -> tuple[bytes, bytes]:
-            mask = path_below(str(self.masks), names[index].decode(errors="surrogateescape"))
-            return read_file(path_below(str(self.images), keys[index])), read_file(mask)
+        def read(index: int) -> Sample:
+            image = read_file(path_below(str(self.images), keys[index]))
+            mask = read_file(path_below(str(self.masks), names[index].decode(errors="surrogateescape")))
+            return Sample(keys[index], {"image": image, "mask": mask})
 
-        with Prefetcher(pair, listing.num_bytes.tolist(), len(listing)) as pair_of:
-
-            def read(index: int) -> Sample:
-                image, mask = pair_of(index)
-                return Sample(keys[index], {"image": image, "mask": mask})
-
-            yield read
+        return Prefetcher(read, listing.num_bytes.tolist(), len(listing))
 
 
 def _stem(name: str) -> str:
