@@ -4,7 +4,7 @@ A shard is the folder `NAME.lmdb` with `data.mdb` in it; a single file `NAME.lmd
 unnamed database holds the records under `%08d_KEY`, record number and sample key, cut to LMDB's 511 bytes at the border
 of a character; up to 10^8 records. An image with one label is a Caffe Datum, any other schema a `tf.train.Example`.
 
-Neither writing nor reading uses the package `lmdb`; `layouts/lmdb_tree.py` and `layouts/lmdb_pages.py` say why. Equal
+Neither writing nor reading uses the package `lmdb`; `layouts/lmdb_tree.py` and `layouts/lmdb.py` say why. Equal
 samples give equal bytes, the file ends with its last page in use, and there is no lock file. Readers, threads and
 processes share no environment, map or lock.
 """
@@ -19,8 +19,7 @@ from dlio.dataset.sample_group import SampleGroup
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import SchemaError, corrupt_errors
 from dlio.formats import OpenFile, Spans, open_plain
-from dlio.formats.layouts.lmdb import MAX_KEY_BYTES
-from dlio.formats.layouts.lmdb_pages import read_entries
+from dlio.formats.layouts.lmdb import MAX_KEY_BYTES, read_entries
 from dlio.formats.layouts.lmdb_tree import TreeWriter
 from dlio.formats.payloads import datum, example
 from dlio.io.files import closed_on_error, storage_errors

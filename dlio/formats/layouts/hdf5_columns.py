@@ -1,4 +1,15 @@
-"""The values of one field in HDF5 datasets; the docstring of `hdf5` has the layout."""
+"""The values of one field in HDF5 datasets; the docstring of `hdf5` has the layout.
+
+Other tools keep values of varying length in global heaps, to which a row of their dataset refers (HDF5 File Format
+Specification 3.0, III.E and IV.A.2.d), little-endian:
+
+    row     u32 length | u64 address of the heap | u32 number of the object
+    heap    GCOL | u8 version 1 | 3 zeros | u64 size of all | objects
+    object  u16 number | u16 references | 4 zeros | u64 size | data, up to a multiple of 8
+            number 0 is free space, and its size counts its head, too
+
+HDF5 1.14 loops forever, holding Python's lock, in a heap whose free space has the size 0.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +21,6 @@ import numpy as np
 
 from dlio.dataset.schema import Field, Value
 from dlio.errors import CorruptRecordError
-from dlio.formats.layouts.hdf5_heaps import Heaps
 from dlio.formats.layouts.hdf5_rows import LibraryRows, PlainRows, RowWriter, load_h5py, open_rows, reading, references
 from dlio.io.random_access import Numbers, RandomAccessFile
 
@@ -20,6 +30,9 @@ if TYPE_CHECKING:
 # At most one chunk of each dataset is padding; the writer holds one in memory.
 CHUNK_BYTES = 1 << 20  # of what may be large: images and arrays
 SMALL_CHUNK_BYTES = 64 << 10
+_ROW = struct.Struct("<IQI")
+_HEAD = struct.Struct("<4sB3xQ")
+_OBJECT = struct.Struct("<HHxxxxQ")
 
 
 def dataset_names(name: str, kind: Field) -> list[str]:
@@ -214,7 +227,7 @@ class _Objects:
         self._path = path
         self._values = values
         self._is_text = kind.dtype == "str"
-        self._heaps = Heaps(file)
+        self._heaps = _Heaps(file)
         self._references = references(file, values) if values.dtype.kind == "O" else None
         self.num_values = len(values)
 
@@ -227,3 +240,33 @@ class _Objects:
 
     def locate(self, index: int) -> int | None:
         return None
+
+
+class _Heaps:
+    """The heaps of a file, each checked once; the library itself finds all other damage."""
+
+    def __init__(self, file: RandomAccessFile) -> None:
+        self._file = file
+        self._checked: set[int] = set()
+
+    def check(self, row: bytes, record: int) -> None:
+        """Checks the heap to which a row refers.
+
+        Raises:
+            CorruptRecordError: the library would never return.
+            StorageError: the file cannot be read.
+        """
+        address = _ROW.unpack(row)[1] if len(row) == _ROW.size else self._file.num_bytes
+        if address not in self._checked and address + _HEAD.size <= self._file.num_bytes:
+            self._walk(address, record)
+            self._checked.add(address)
+
+    def _walk(self, address: int, record: int) -> None:
+        magic, _, num_bytes = _HEAD.unpack(self._file.read(address, _HEAD.size, record))
+        at, end = address + _HEAD.size, min(address + num_bytes, self._file.num_bytes)
+        while magic == b"GCOL" and at + _OBJECT.size <= end:
+            number, _, size = _OBJECT.unpack(self._file.read(at, _OBJECT.size, record))
+            if not number and not size:
+                problem = "the free space of an HDF5 heap has the size 0: restore the file"
+                raise CorruptRecordError(self._file.path, problem, record=record, offset=at)
+            at += _OBJECT.size + -(-size // 8) * 8 if number else size

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from dlio.errors import CorruptRecordError, SchemaError
-from dlio.formats.layouts.parquet_footer import read_footer
-from dlio.formats.layouts.parquet_pages import DICTIONARY, Chunk, pages
+from dlio.formats.layouts.parquet_pages import DICTIONARY, Chunk, pages, read_footer
 from dlio.formats.payloads.arrow import ArrowColumn, load_pyarrow, reading
 from dlio.io.file_object import FileObject
 from dlio.io.files import closed_on_error

@@ -28,10 +28,9 @@ from dlio.io.ground import check_ground
 from dlio.io.open_folder import OpenFolder
 from dlio.locking.claim import exclusively, forget
 from dlio.pack import shard_progress
-from dlio.pack.index._find import find_shards
 from dlio.pack.index._layout import InfersTogether, load, names
 from dlio.pack.index._names import class_names, with_distinct_keys
-from dlio.pack.index._scan import ScanTask, scan_shard
+from dlio.pack.index._scan import ScanTask, find_shards, scan_shard
 from dlio.pack.resume import INDEXED
 
 __all__ = ["index", "names"]

@@ -20,19 +20,13 @@ from dlio.errors import SchemaError
 from dlio.formats.hdf5 import KEY
 from dlio.formats.layouts.aliases import field_names
 from dlio.formats.layouts.hdf5_rows import load_h5py, reading
-from dlio.pack.index._infer import ADVICE, legal_schema, no_keys, own_keys
-from dlio.pack.listing.file_sets import begins_with
+from dlio.pack.index._infer import ADVICE, beginning, legal_schema, no_keys, own_keys
 
 if TYPE_CHECKING:
     import h5py
 
 log = logging.getLogger(__name__)
-_MAGIC = b"\x89HDF\r\n\x1a\n"
-
-
-def files(path: Path) -> tuple[Path, ...]:
-    """Returns the shard at `path`, a file that begins with HDF5's signature."""
-    return (path,) if begins_with(path, len(_MAGIC)) == _MAGIC else ()
+files = beginning(b"\x89HDF\r\n\x1a\n")
 
 
 def infer(records: Path) -> Schema:

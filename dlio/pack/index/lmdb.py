@@ -9,13 +9,11 @@ from typing import Any
 
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Field, Schema
 from dlio.errors import SchemaError
-from dlio.formats.layouts.lmdb import MAGIC, PAGE
-from dlio.formats.layouts.lmdb_pages import read_entries
+from dlio.formats.layouts.lmdb import MAGIC, PAGE, read_entries
 from dlio.formats.lmdb import DATA_FILE
 from dlio.formats.payloads.messages import parse
 from dlio.io.random_access import RandomAccessFile
-from dlio.pack.index._examples import example_schema, is_example
-from dlio.pack.index._infer import common_field, first_records, own_keys
+from dlio.pack.index._infer import common_field, example_schema, first_records, is_example, own_keys
 from dlio.pack.listing.file_sets import begins_with
 
 _MAGIC = struct.pack("<I", MAGIC)
@@ -32,7 +30,7 @@ def infer(records: Path) -> Schema:
     """Returns the schema of the first Datums, or Examples."""
     with closing(RandomAccessFile(records)) as file:
         entries = read_entries(file)
-        first = list(first_records(len(entries.keys), lambda number: bytes(entries.value(file, number))))
+        first = list(first_records(bytes(entries.value(file, number)) for number in range(len(entries.keys))))
     if first and is_example(first[0]):
         return example_schema(records, first)
     datums = [_datum(records, number, data) for number, data in enumerate(first)]

@@ -8,7 +8,7 @@ from pathlib import Path
 from dlio.dataset.schema import Schema
 from dlio.errors import SchemaError
 from dlio.formats.layouts.parquet import ParquetFile, require_plain
-from dlio.formats.layouts.parquet_footer import MAGIC
+from dlio.formats.layouts.parquet_pages import MAGIC
 from dlio.formats.payloads.arrow import class_names, columns, readable_columns, schema_of
 from dlio.io.random_access import RandomAccessFile
 from dlio.pack.index._infer import ADVICE, own_keys

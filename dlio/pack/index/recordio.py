@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from itertools import islice, pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 from dlio.dataset.schema import Field, Sample, Schema
-from dlio.errors import CorruptRecordError, SchemaError, SourceError
+from dlio.errors import SchemaError, SourceError, corrupt_errors
 from dlio.formats.payloads.irheader import HEADER
 from dlio.formats.recordio import MAGIC, scan, unframe
 from dlio.io.random_access import RandomAccessFile
-from dlio.pack.index._examples import example_schema, is_example
-from dlio.pack.index._infer import MAX_RECORDS, first_records, no_keys, with_index
+from dlio.pack.index._infer import example_schema, first_records, is_example, no_keys, with_index
 from dlio.pack.listing.file_sets import begins_with
 from dlio.pack.listing.lists import read_lines
 
@@ -30,20 +29,17 @@ def files(path: Path) -> tuple[Path, ...]:
 def infer(records: Path) -> Schema:
     """Returns the schema of the first records: labels are int64 if all are whole, else float32."""
     with closing(RandomAccessFile(records)) as file:
-        starts = list(islice(scan(file), MAX_RECORDS + 1))
-        bounds = list(pairwise([*starts, file.num_bytes]))[:MAX_RECORDS]
-
-        def read(number: int) -> bytes:
-            start, end = bounds[number]
-            try:
-                return bytes(unframe(file.read(start, end - start, number)))
-            except ValueError as error:
-                raise CorruptRecordError(records, str(error), record=number, offset=start) from error
-
-        first = list(first_records(len(bounds), read))
+        first = list(first_records(_records(file)))
     if first and is_example(first[0]):
         return example_schema(records, first)
     return _image_record_schema(records, first)
+
+
+def _records(file: RandomAccessFile) -> Iterator[bytes]:
+    for number, (start, end) in enumerate(pairwise(chain(scan(file), [file.num_bytes]))):
+        with corrupt_errors(file.path, record=number, offset=start):
+            data = bytes(unframe(file.read(start, end - start, number)))
+        yield data
 
 
 def _image_record_schema(path: Path, first: list[bytes]) -> Schema:

@@ -18,17 +18,12 @@ from dlio.formats.layouts.squashfs.metadata import MAGIC
 from dlio.formats.layouts.squashfs.records import HiddenFiles, class_folders, image_files
 from dlio.formats.payloads.paths import IMAGE_EXTENSIONS
 from dlio.io.random_access import RandomAccessFile
-from dlio.pack.index._infer import own_keys
+from dlio.pack.index._infer import beginning, own_keys
 from dlio.pack.listing.classes import check_no_splits
-from dlio.pack.listing.file_sets import begins_with
 
 log = logging.getLogger(__name__)
+files = beginning(MAGIC)
 keys = own_keys  # the paths of the files
-
-
-def files(path: Path) -> tuple[Path, ...]:
-    """Returns the shard at `path`, a file that begins as an image does."""
-    return (path,) if begins_with(path, len(MAGIC)) == MAGIC else ()
 
 
 def infer(records: Path) -> Schema:

@@ -6,15 +6,13 @@ In other Examples every feature is a field. Class names are `image/class/synset`
 from __future__ import annotations
 
 from contextlib import closing
-from itertools import islice
 from pathlib import Path
 
 from dlio.dataset.schema import Schema
 from dlio.errors import CorruptRecordError
 from dlio.formats.tfrecord import FRAME_BYTES, HEADER_BYTES, Reader, masked_crc, scan
 from dlio.io.random_access import RandomAccessFile
-from dlio.pack.index._examples import example_schema
-from dlio.pack.index._infer import MAX_RECORDS, first_records, own_keys, with_index
+from dlio.pack.index._infer import example_schema, first_records, own_keys, with_index
 from dlio.pack.listing.file_sets import begins_with
 
 _NAMES = ("image_class_synset", "image_class_text")
@@ -31,13 +29,11 @@ def files(path: Path) -> tuple[Path, ...]:
 def infer(records: Path) -> Schema:
     """Returns the schema of the first Examples."""
     with closing(RandomAccessFile(records)) as file:
-        extents = list(islice(scan(file), MAX_RECORDS))
-
-        def read(number: int) -> bytes:
-            offset, num_bytes = extents[number]
-            return file.read(offset + HEADER_BYTES, num_bytes - FRAME_BYTES, number)
-
-        return example_schema(records, first_records(len(extents), read))
+        data = (
+            file.read(offset + HEADER_BYTES, num_bytes - FRAME_BYTES, number)
+            for number, (offset, num_bytes) in enumerate(scan(file))
+        )
+        return example_schema(records, first_records(data))
 
 
 def class_names(records: Path, numbers: list[int]) -> list[str]:

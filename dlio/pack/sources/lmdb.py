@@ -16,8 +16,7 @@ import numpy as np
 
 from dlio.dataset.schema import Field, Fields, Sample, Schema
 from dlio.errors import CorruptRecordError, SourceError
-from dlio.formats.layouts.lmdb import MAGIC, PAGE
-from dlio.formats.layouts.lmdb_pages import Entries, read_entries
+from dlio.formats.layouts.lmdb import MAGIC, PAGE, Entries, read_entries
 from dlio.formats.lmdb import DATA_FILE
 from dlio.io.random_access import RandomAccessFile
 from dlio.pack.inspect.image_header import HEAD_BYTES, check_large, inspect_image
