@@ -28,7 +28,7 @@ from dlio.rights.as_owner import switch_to_job_user
 from dlio.stage import strategies
 from dlio.stage.client.status import copies, in_one_word, in_words, state, status, status_from
 from dlio.stage.copies.live_folder import LiveFolder
-from dlio.stage.job import NO_OPTIONS, Asked, Listeners, Options
+from dlio.stage.job import Asked, Listeners, Options
 from dlio.stage.meeting.listing import by_nodes
 from dlio.stage.meeting.peer import Peer
 from dlio.stage.run import StageSummary, preview, run
@@ -162,8 +162,7 @@ def _under_way(args: argparse.Namespace, topology: Topology, options: Options) -
             f"{shown(str(args.dataset))} is not being staged on this node: run dlio stage --background first"
         )
     if args.strategy == strategies.AUTO and (task := Task.of(LiveFolder(found[0]))):
-        own = {name: value for name, value in asdict(options).items() if value != getattr(NO_OPTIONS, name)}
-        args.dest, args.strategy, options = task.dest, task.strategy, replace(task.options, **own)
+        args.dest, args.strategy, options = task.dest, task.strategy, options.over(task.options)
         sys.path += task.modules  # where its starter found the strategy
     return source, options
 

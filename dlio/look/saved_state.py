@@ -54,7 +54,8 @@ def _content(path: Path) -> object:
         with warnings.catch_warnings(action="ignore"):  # about a file that torch did not write, before the error
             return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip or None)
     except (*_DAMAGED, pickle.UnpicklingError) as error:
-        problem = str(error).partition("\n")[0]
+        text = str(error)  # what torch advises in it would run the code
+        problem = (text.partition("WeightsUnpickler error: ")[2] or text).partition("\n")[0].partition(". ")[0]
         raise UsageError(
             f"{path} is not JSON, and torch cannot load it without running code in it ({problem:.200}): save the "
             "loader's state alone, by torch.save(loader.state_dict(), 'run.pt')"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
@@ -47,6 +47,11 @@ class Options:
     mode: int | None = None
     allow_shared: bool = False
     machine: str = ""
+
+    def over(self, others: Options) -> Options:
+        """Returns other options, except for those that were given here."""
+        given = {name: value for name, value in asdict(self).items() if value != getattr(NO_OPTIONS, name)}
+        return replace(others, **given)
 
 
 NO_OPTIONS = Options()

@@ -67,6 +67,9 @@ def test_what_a_dead_job_left_is_found(photos, tmp_path, monkeypatch):
     (staged.root / "manifest.jsonl").unlink()
     (line,) = CHECKS["leftovers"]("leftovers")
     assert line.state == State.CHANGE and "1 copy in" in line.found and "dlio clean" in line.advice
+    monkeypatch.setattr("dlio.look.checks.storage.folders_with_copies", lambda: [tmp_path / "node"] * 9)
+    *_, last = found = list(CHECKS["leftovers"]("leftovers"))
+    assert len(found) == 7 and last.found.startswith("3 more of the same kinds")
 
 
 def test_mpi_is_tried_outside_the_job(monkeypatch):

@@ -268,6 +268,7 @@ def test_merged_sets_are_one(tmp_path, packed):
     [
         (lambda root, out: dlio.select(root, out), "no samples are selected"),
         (lambda root, out: dlio.select(root, out, classes=["cow"]), "no class 'cow'"),
+        (lambda root, out: dlio.select(root, out, classes=["2"]), "no class '2': .*; --where label=2 takes a label's"),
         (lambda root, out: dlio.select(root, out, where=["label"]), "expected a field and a number"),
         (lambda root, out: dlio.select(root, out, where=["age<3"]), "no small field 'age'"),
         (lambda root, out: dlio.select(root, out, where=["label<x"]), "'x' is not a number"),

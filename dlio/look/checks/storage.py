@@ -30,6 +30,7 @@ from dlio.urls import shown, without_credentials
 
 _FEW_SHARED = 1 << 30  # Docker gives 64 MB; torch's worker processes pass batches through it
 _FEW_BYTES = 10 << 30
+_SHOWN = 6  # leftovers; those whose folders were named or are node-local come first
 _SOME_IMAGES, _FEW_IMAGES = 64, 8  # to read of a data set, and of one at a URL
 
 
@@ -58,7 +59,14 @@ def _room(system: FileSystem) -> str:
 
 
 def leftovers(check: str) -> Iterator[Finding]:
-    """Staged copies on this node that no job uses, and those that nobody completes."""
+    """Staged copies on this node that no job uses, and those that nobody completes, of some folders."""
+    findings = list(_leftovers(check))
+    yield from findings[:_SHOWN]
+    if len(findings) > _SHOWN:
+        yield Finding(check, State.GOOD, f"{len(findings) - _SHOWN} more of the same kinds, in other folders")
+
+
+def _leftovers(check: str) -> Iterator[Finding]:
     used, found = 0, 0
     for folder in folders_with_copies():
         try:

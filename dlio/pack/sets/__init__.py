@@ -222,7 +222,8 @@ def _numbers(found: Manifest, name: str) -> Array:
 def _of_classes(found: Manifest, classes: Sequence[str]) -> npt.NDArray[np.bool_]:
     number: Mapping[str, int] = {name: index for index, name in enumerate(found.class_names)}
     if unknown := [name for name in classes if name not in number]:
-        raise UsageError(f"{found.root} has no class {unknown[0]!r}: dlio info lists its classes")
+        advice = f"; --where label={unknown[0]} takes a label's number" if unknown[0].isdecimal() else ""
+        raise UsageError(f"{found.root} has no class {unknown[0]!r}: dlio info lists its classes{advice}")
     labels, wanted = _column(found, _LABEL), [number[name] for name in classes]
     return np.isin(labels, wanted) if labels.ndim == 1 else np.asarray((labels[:, wanted] != 0).any(axis=1))
 

@@ -149,8 +149,8 @@ def ensure_agent(
     name = os.fspath(dataset) if "://" in os.fspath(dataset) else os.path.abspath(dataset)  # noqa: PTH100
     source = find(name)
     if asked.get("strategy", AUTO) == AUTO and (task := _under_way(source.manifest.content_id, dest)):
-        dest, cache_bytes = task.dest, task.cache_bytes
-        asked |= {"strategy": task.strategy, "options": task.options}
+        dest, cache_bytes = task.dest, task.cache_bytes if cache_bytes is None else cache_bytes
+        asked |= {"strategy": task.strategy, "options": asked.get("options", NO_OPTIONS).over(task.options)}
     if cache_bytes is not None and source.manifest.format == TREE:
         raise UsageError(f"{source.manifest.path} is copied as a whole: leave out the limit of what this node keeps")
     listed = ""
@@ -177,7 +177,9 @@ def _ensured(task: Task, job: Job) -> StagedFolder:
     remember(job.dest)
     lease.take(folder)
     await_leader(job, lambda: is_served(folder, plan))  # rather than start many agents that give up
-    if answer(folder) is None and not _needs_none(folder, plan):
+    if answer(folder) is not None:
+        _check_asked(task, LiveFolder(folder))
+    elif not _needs_none(folder, plan):
         try:
             launch.agent(task.to_json(), LiveFolder(folder).log)
         except StorageError as error:
@@ -188,6 +190,19 @@ def _ensured(task: Task, job: Job) -> StagedFolder:
     if folder_for_us(job.dest, folder.copy, plan.wanted) != folder:  # so the agent has chosen another, too
         raise TakenError(f"{folder.path} was created by another user first: stage again")
     return folder
+
+
+def _check_asked(task: Task, live: LiveFolder) -> None:
+    """Raises UsageError if a task asks for what the agent that runs does not do."""
+    if (running := Task.of(live)) is None:
+        return
+    is_other = task.cache_bytes not in (None, running.cache_bytes)
+    for option, differs in (("cache size", is_other), ("mode", task.options.mode not in (None, running.options.mode))):
+        if differs:
+            raise UsageError(
+                f"the agent that fills {live.staged.path} has another {option}: leave the {option} out, or end the "
+                f"agent first with dlio clean {live.staged.dest}"
+            )
 
 
 def _under_way(content_id: str, dest: str | os.PathLike[str] | None) -> Task | None:

@@ -144,6 +144,12 @@ def test_who_waits_hears_what_the_agent_keeps_and_not_what_would_be_chosen(
     source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with working(task(source.root, tmp_path, cache_bytes=3_000_000)):
+        background = ["stage", str(source.root), str(tmp_path), "--background"]
+        assert main(background) == main([*background, "--cache-size", "3000000"]) == 0
+        assert main([*background, "--cache-size", "1M"]) == 2
+        assert "has another cache size: leave" in capsys.readouterr().err
+        assert main([*background, "--strategy", "replicate", "--mode", "640"]) == 2
+        assert "has another mode: leave" in capsys.readouterr().err
         monkeypatch.setattr(Topology, "from_env", lambda: Topology(0, 2, 0, 1, 0, 2))
         monkeypatch.setattr(choice, "room", lambda _: FileSystem("xfs", "/", 1, None))
         assert main(["stage", str(source.root), str(tmp_path), "--wait"]) == 4
