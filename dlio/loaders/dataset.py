@@ -12,6 +12,7 @@ import numpy as np
 
 from dlio.cached import cached_property
 from dlio.codecs.decode_ready import check_core
+from dlio.dataset.pool import ShardRead, joined_columns, read_columns
 from dlio.dataset.schema import Array, Sample
 from dlio.dataset.shard_files import is_apart
 from dlio.errors import CorruptRecordError, UsageError
@@ -22,7 +23,6 @@ from dlio.loaders.opened import Opened, open_data
 from dlio.loaders.prefetch.memory import PIECE_BYTES, Strip
 from dlio.loaders.prefetch.reads import REQUEST_BYTES, Reads, Rows, pieces
 from dlio.loaders.sampling.order import Indices
-from dlio.loaders.shard_reads import ShardRead, joined_columns, read_columns, shard_reads
 from dlio.targets import IMAGE, LABEL, targets_of
 
 VALID = "valid"  # added to batches if an epoch ends by masking
@@ -227,7 +227,7 @@ class PackedSamples:
         """Yields the reads of the shards that hold the samples, or those of `rows`."""
         stored = self.numbering.stored(indices if rows is None else np.asarray(indices)[rows])
         places = np.arange(len(stored)) if rows is None else rows
-        return shard_reads(self.opened.pool, self.numbering.offsets, stored, places)
+        return self.opened.pool.reads(self.numbering.offsets, stored, places)
 
     def damage(self, index: int, problem: str) -> CorruptRecordError:
         """Returns the error that names the file, record, offset and key of sample `index`."""

@@ -45,22 +45,23 @@ class Numbering:
 
     Attributes:
         whole: the manifest of all stored samples.
-        offsets: the number of the first stored sample of each shard, then their total; int64.
-        sample_bytes: the mean size of a sample, in bytes.
         rows: the stored sample of each number, int64; None if all are numbered.
         draws: of a mixture; None for others.
     """
 
     whole: Manifest
-    offsets: Indices
-    sample_bytes: int
     rows: Indices | None = None
     draws: Draws | None = None
 
-    @classmethod
-    def of(cls, manifest: Manifest) -> Numbering:
-        """Returns the numbering of all samples of a data set."""
-        return cls(manifest, np.array(manifest.offsets, dtype=np.int64), manifest.sample_bytes)
+    @cached_property
+    def offsets(self) -> Indices:
+        """The number of the first stored sample of each shard, then their total; int64."""
+        return np.array(self.whole.offsets, dtype=np.int64)
+
+    @cached_property
+    def sample_bytes(self) -> int:
+        """The mean size of a sample, in bytes."""
+        return self.whole.sample_bytes
 
     @cached_property
     def manifest(self) -> Manifest:
@@ -135,15 +136,12 @@ def joined(parts: Sequence[Numbering]) -> Numbering:
         UsageError: they differ in fields, classes or label offset, or are staged in parts.
     """
     _check_alike([part.whole for part in parts])
-    starts = list(accumulate((int(part.offsets[-1]) for part in parts), initial=0))
-    offsets = [part.offsets[:-1] + start for part, start in zip(parts, starts, strict=False)]
     rows = None
     if any(part.rows is not None for part in parts):
+        starts = accumulate((part.whole.num_samples for part in parts), initial=0)
         stored = [part.stored(np.arange(len(part))) for part in parts]
         rows = np.concatenate([start + each for start, each in zip(starts, stored, strict=False)])
-    whole = _joined([part.whole for part in parts])
-    sample_bytes = sum(part.sample_bytes * len(part) for part in parts) // max(1, sum(map(len, parts)))
-    return Numbering(whole, np.concatenate([*offsets, starts[-1:]]).astype(np.int64), sample_bytes, rows)
+    return Numbering(_joined([part.whole for part in parts]), rows)
 
 
 def mixed(parts: Sequence[Numbering], counts: tuple[int, ...], epoch_samples: int | None) -> Numbering:

@@ -104,7 +104,7 @@ def open_data(data: Data, cache: str | Path | bool | None = None, max_skipped: i
             f"{manifest.path} is the copy of a file or folder, and holds no samples: stage a data set, or "
             "open its files by path"
         )
-    return Opened(Numbering.of(manifest), ShardPool(manifest, filling=filling), Skips(max_skipped))
+    return Opened(Numbering(manifest), ShardPool(manifest, filling=filling), Skips(max_skipped))
 
 
 def joined_data(parts: Sequence[Opened]) -> Opened:

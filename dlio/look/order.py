@@ -101,10 +101,10 @@ def _numbered(dataset: Data) -> tuple[list[Manifest], Numbering]:
     """Returns the manifests of a data set or a mixture, and the numbering of its samples."""
     if isinstance(dataset, Mixture):
         manifests = [load(part) for part, _ in dataset.parts]
-        parts = [Numbering.of(manifest) for manifest in manifests]
+        parts = [Numbering(manifest) for manifest in manifests]
         return manifests, mixed(parts, draws_of(dataset.weights), dataset.epoch_samples)
     manifest = load(dataset)
-    return [manifest], Numbering.of(manifest)
+    return [manifest], Numbering(manifest)
 
 
 def _point(

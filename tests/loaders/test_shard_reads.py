@@ -19,7 +19,6 @@ from dlio.dataset.manifest import Manifest
 from dlio.dataset.pool import ShardPool
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, StorageError
-from dlio.loaders import shard_reads
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.opened import joined_data
 from tests.loaders.packing import damage, pack_samples
@@ -103,8 +102,8 @@ def test_values_of_all_shards_are_read_together(tmp_path: Path, monkeypatch: pyt
         together.append(len(ranges))
         return read_values(ranges, take)
 
-    read_values = shard_reads.read_values
-    monkeypatch.setattr(shard_reads, "read_values", counted)
+    read_values = pool.read_values
+    monkeypatch.setattr(pool, "read_values", counted)
     samples.read_columns(np.arange(COUNT))
     samples = with_pool(samples, max_open=NUM_SHARDS - 1)
     samples.read_columns(np.arange(COUNT))
