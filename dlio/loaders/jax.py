@@ -37,10 +37,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from dlio.loaders.batches import paired
 from dlio.loaders.dataset import VALID, Batch, PackedSamples
-from dlio.loaders.delegated import forwarded
 from dlio.loaders.loader import Loader
 from dlio.loaders.mixture import Data
-from dlio.loaders.options import Keywords, check_number, takes_options
+from dlio.loaders.options import Keywords, check_number, forwarded, takes_options
 from dlio.loaders.prefetch.work import look_ahead
 from dlio.loaders.sampling.rank import place_of
 from dlio.targets import IMAGE

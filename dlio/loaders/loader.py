@@ -32,8 +32,7 @@ from dlio.loaders.sampling.order import EpochOrder, num_lanes
 from dlio.loaders.sampling.rank import num_cores_of_rank, place_of
 from dlio.loaders.sampling.rank_share import End, RankSteps, Share, Step, rank_steps
 from dlio.loaders.sampling.state import Position, Progress, Run, State, position_after
-from dlio.loaders.staging_line import shown
-from dlio.loaders.stats import figures, verdict
+from dlio.loaders.stats import figures, staging_shown, verdict
 from dlio.random_keys import derive
 
 __all__ = ["ArrayBatches", "Loader"]
@@ -217,7 +216,7 @@ class Loader(Generic[B]):
         clock, fillings = self.source.samples.clock, self.source.samples.opened.fillings
         clock.clear()
         self._arrived_before = arrived(fillings)
-        with closing(made), clock.stage("epoch"), shown(fillings, self._rank_and_size, self.stats):
+        with closing(made), clock.stage("epoch"), staging_shown(fillings, self._rank_and_size, self.stats):
             while True:
                 try:
                     with clock.stage("wait"):

@@ -1,4 +1,4 @@
-"""The keywords of all loaders: one table, with defaults and meanings.
+"""The keywords of all loaders: one table, with defaults and meanings; and the methods that all have.
 
 `Options` is the table. The loaders of torch, TensorFlow, Keras and JAX and `Loader` accept them; their
 signatures and docstrings are completed from it by `takes_options`. Every loader accepts the keywords of each framework:
@@ -15,16 +15,20 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
+from functools import wraps
 from numbers import Integral, Real
 from pathlib import Path
 from textwrap import dedent, indent
-from typing import Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypedDict, TypeVar
 
 from dlio.errors import UsageError
 from dlio.images import Transforms
 from dlio.loaders.sampling.order import Shuffle, check_shuffle
 from dlio.loaders.sampling.rank import given_rank
 from dlio.loaders.sampling.rank_share import End
+
+if TYPE_CHECKING:
+    from dlio.loaders.loader import Loader
 
 _ALIASES = {
     "workers": "num_workers",
@@ -41,6 +45,8 @@ _OF_SAMPLES = ("transform", "fields", "upright", "max_skipped", "cache")
 _PLACEHOLDER = re.compile(r"^( *)\*\*keywords: .*\n", re.MULTILINE)
 
 F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +205,16 @@ def takes_options(*, without: Sequence[str] = ()) -> Callable[[F], F]:
         return function
 
     return completed
+
+
+def forwarded(method: Callable[Concatenate[Loader[Any], P], R]) -> Callable[Concatenate[Any, P], R]:
+    """Returns a method of `Loader` as that of a class whose objects have a `_loader`."""
+
+    @wraps(method)
+    def called(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return method(self._loader, *args, **kwargs)
+
+    return called
 
 
 def _meanings() -> list[tuple[list[str], str]]:

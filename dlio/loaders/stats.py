@@ -1,20 +1,28 @@
-"""What a loader counts: the seconds of each stage of an epoch, with a verdict in one line, and damaged samples."""
+"""What a loader counts: the seconds of each stage of an epoch, with a verdict in one line, and damaged samples.
+
+While the data set is being staged, rank 0 logs how far that is.
+"""
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from dlio.errors import CorruptRecordError
-from dlio.io import trace
-from dlio.io.sizes import counted
+from dlio.io import trace, world
+from dlio.io.arrivals import Filling
+from dlio.io.sizes import counted, format_size
 from dlio.locking.fork_lock import ForkLock
 
 _KEEPS_UP = 0.05  # share of an epoch; a trainer that waits less gains little by a change
 _SECONDS = ("epoch_seconds", "wait_seconds", "read_seconds", "decode_seconds", "collate_seconds")
 _STAGES = ("read", "decode", "collate")
+FIRST_SECONDS, NEXT_SECONDS = 5.0, 30.0  # of the line about staging
+_ORIGINS = {"disk": "here", "peer": "at other nodes", "source": "at the source"}
 log = logging.getLogger(__name__)
 
 
@@ -113,6 +121,38 @@ def _awaited(stats: Mapping[str, float]) -> str:
     if source + peer < stats["read_seconds"] / 2:
         return "read"
     return "source" if source >= peer else "peer"
+
+
+@contextmanager
+def staging_shown(
+    fillings: Sequence[Filling],
+    rank_and_size: Callable[[], tuple[int, int]],
+    stats: Callable[[], Mapping[str, float]],
+) -> Iterator[None]:
+    """Logs a line now and then within the body, on rank 0 until the folders are filled; `stats` are a loader's.
+
+    staging: 12.3 GB of 23.8 GB, 1.9 GB/s, 6 s left; read 16.8 GB here, 2.1 GB at other nodes, 7.0 GB at the source;
+    waited 12 of 60 s
+    """
+    ended = threading.Event()
+    if not fillings or rank_and_size()[0]:
+        yield
+        return
+    thread = world.start(partial(_show, fillings, stats, ended), "dlio-staging-line")
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(1.0)  # it may be asking an agent that hangs
+
+
+def _show(fillings: Sequence[Filling], stats: Callable[[], Mapping[str, float]], ended: threading.Event) -> None:
+    began, pause = time.monotonic(), FIRST_SECONDS
+    while not ended.wait(pause) and (progress := [text for each in fillings if (text := each.progress())]):
+        pause, found = NEXT_SECONDS, stats()
+        read = ", ".join(f"{format_size(found[f'{name}_bytes'])} {where}" for name, where in _ORIGINS.items())
+        waited = f"waited {found['wait_seconds']:.0f} of {time.monotonic() - began:.0f} s"
+        log.warning("staging: %s; read %s; %s", "; ".join(progress), read, waited)
 
 
 class Skips:

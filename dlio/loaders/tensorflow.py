@@ -44,10 +44,9 @@ import numpy as np
 from dlio.dataset.schema import Field
 from dlio.loaders.batches import paired, with_bytes
 from dlio.loaders.dataset import VALID, Batch, PackedSamples
-from dlio.loaders.delegated import forwarded
 from dlio.loaders.loader import Loader
 from dlio.loaders.mixture import Data
-from dlio.loaders.options import Keywords, takes_options
+from dlio.loaders.options import Keywords, forwarded, takes_options
 from dlio.loaders.sampling.rank_share import End
 from dlio.loaders.sampling.state import State
 

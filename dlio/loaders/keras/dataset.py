@@ -14,10 +14,9 @@ import keras
 from dlio.errors import UsageError
 from dlio.loaders.batches import paired, with_bytes
 from dlio.loaders.dataset import VALID, Batch
-from dlio.loaders.delegated import forwarded
 from dlio.loaders.loader import Loader
 from dlio.loaders.mixture import Data
-from dlio.loaders.options import Keywords, takes_options
+from dlio.loaders.options import Keywords, forwarded, takes_options
 from dlio.loaders.sampling.rank_share import End
 from dlio.loaders.sampling.state import State
 from dlio.locking.fork_lock import ForkLock

@@ -17,10 +17,9 @@ from dlio.images import Transforms
 from dlio.loaders.batch_sources import ArrayBatches
 from dlio.loaders.batches import paired
 from dlio.loaders.dataset import Batch
-from dlio.loaders.delegated import forwarded
 from dlio.loaders.loader import Loader
 from dlio.loaders.mixture import Data
-from dlio.loaders.options import MostKeywords, options_of, takes_options
+from dlio.loaders.options import MostKeywords, forwarded, options_of, takes_options
 from dlio.loaders.sampling.order import Shuffle
 from dlio.loaders.sampling.rank import given_rank, num_cores_of_rank
 from dlio.loaders.sampling.rank_share import End, Step

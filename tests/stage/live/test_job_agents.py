@@ -19,7 +19,7 @@ from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError
 from dlio.io.filesystems import FileSystem
-from dlio.loaders import staging_line
+from dlio.loaders import stats as loader_stats
 from dlio.locking.owner import Owner
 from dlio.stage.choose import choice
 from dlio.stage.client import filling
@@ -94,13 +94,13 @@ def test_rank_0_sees_how_far_staging_is(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(staging_line, "FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(loader_stats, "FIRST_SECONDS", 0.0)
     stats = {"disk_bytes": 1000, "peer_bytes": 0, "source_bytes": 2000, "wait_seconds": 0.0}
     with working(task(source.root, tmp_path / "dest")) as node:
         LiveFolder(node.folder).write_record(AgentRecord(Owner.current(), "socket", 0, 1))
         found = filling.find_filling(node.folder, source.root)
         assert found
-        with staging_line.shown([found], lambda: (0, 1), lambda: stats):
+        with loader_stats.staging_shown([found], lambda: (0, 1), lambda: stats):
             eventually(lambda: " of 50.3 MB, " in caplog.text)
         gate[0].set()
         eventually(lambda: is_complete(node))
