@@ -29,6 +29,7 @@ from dlio.stage.protocol.wire import Op, Request, Span
 
 _TELL_SECONDS = 600.0, 30.0  # between two checks of this node's record: its own, and that of another process
 _LOOK_SECONDS = 0.05, 5.0, 20.0  # between two searches for a node: at first, at most if it is late, and if it is lost
+_LEAVE_SECONDS = 20.0  # for a last word
 _SOON_SECONDS, _FRESH_SECONDS = 0.1, 0.75  # between two questions to a node that is awaited, and to all others
 _MOST_AWAITED = 1000  # questions in a second to a node that all others await
 _MOST_LOOKS = 50  # nodes that are asked at a time for a report
@@ -88,10 +89,13 @@ class Meeting:
                 self._asked(node, 0.0)
 
     def leave(self, last: Peer | None = None) -> None:
-        """Ends this node's part, once; nothing else may be called afterwards."""
+        """Ends this node's part, once; nothing else may be called afterwards. A place that hangs is left behind."""
         if not self._is_over:
             self._is_over = True
-            self._place.leave(last)
+            try:
+                world.start(partial(self._place.leave, last), "dlio-leave").join(_LEAVE_SECONDS)
+            except MissingError:  # no thread can be started
+                self._place.leave(last)
             for other in [*self._others.values()]:
                 other.connections.close()
 

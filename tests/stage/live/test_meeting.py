@@ -340,7 +340,7 @@ def test_who_looks_into_a_meeting_folder_that_hangs_does_not_hang(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     meet_in(tmp_path, monkeypatch)
-    for name in ("JOIN_SECONDS", "_SOON_SECONDS"):
+    for name in ("JOIN_SECONDS", "_SOON_SECONDS", "_LEAVE_SECONDS"):
         monkeypatch.setattr(meeting_module, name, 0.02)
     meeting, other, answers = met(CONTENT, 0, 2), met(CONTENT, 1, 2), threading.Event()
     other.tell(there := Peer(1, ("127.0.0.1", 9), Owner.current(), False, 0, 0))
@@ -349,6 +349,13 @@ def test_who_looks_into_a_meeting_folder_that_hangs_does_not_hang(
     assert meeting.peer(1) is None and meeting.is_lost(1)
     answers.set()
     eventually(lambda: meeting.peer(1) == there)
+    leave, has_left = meeting._place.leave, threading.Event()
+    answers.clear()
+    monkeypatch.setattr(meeting._place, "leave", lambda last: [answers.wait(5), leave(last), has_left.set()][1])
+    meeting.leave()
+    assert not has_left.is_set()
+    answers.set()
+    assert has_left.wait(60)
 
 
 def test_a_node_that_comes_again_is_found_when_it_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
