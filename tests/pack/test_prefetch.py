@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from io import BytesIO
 
 import pytest
 
@@ -176,6 +177,12 @@ class TestPrefetcher:
     def test_asked_for_another_it_goes_on_from_there(self):
         with Prefetcher(lambda number: number, [1] * 100, 100, deep()) as result:
             assert [result(number) for number in (0, 1, 50, 51, 7, 99)] == [0, 1, 50, 51, 7, 99]
+
+    def test_what_is_opened_is_closed_once_no_thread_reads_it(self):
+        file = BytesIO(bytes(range(50)))
+        with Prefetcher(lambda number: file.getvalue()[number], [1] * 50, 50, deep(), opened=[file]) as result:
+            assert list(map(result, range(50))) == list(range(50))
+        assert file.closed
 
     def test_an_interrupt_ends_a_read_that_hangs(self):
         go = threading.Event()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, corrupt_errors
+from dlio.formats.layouts.riegeli.chunks import Group, read_group
 from dlio.formats.layouts.riegeli.index import read_index
-from dlio.formats.layouts.riegeli.simple import Group, read_group
 from dlio.formats.payloads import example
 from dlio.formats.readonly import not_written
 from dlio.io.files import closed_on_error

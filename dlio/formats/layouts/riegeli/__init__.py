@@ -12,8 +12,8 @@ All integers are little-endian; each hash is a HighwayHash of 64 bits by `HASH_K
     kind           s signature   m metadata   p padding   r simple   t transposed
     compression    0 none   z zstd   b brotli   s snappy, without frames
 
-A chunk that begins where a block does has its header after the block's. A file begins with a signature. `blocks.py`
-reads chunks, `simple.py` the records of one, `index.py` where ArrayRecord's are. Transposed chunks are not documented,
+A chunk that begins where a block does has its header after the block's. A file begins with a signature. `chunks.py`
+reads the records of one, `index.py` where ArrayRecord's are. Transposed chunks are not documented,
 and not read.
 """
 

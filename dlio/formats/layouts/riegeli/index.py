@@ -13,7 +13,7 @@ import numpy as np
 
 from dlio.errors import CorruptRecordError, DataError
 from dlio.formats.layouts.riegeli import BLOCK_BYTES
-from dlio.formats.layouts.riegeli.simple import Group, read_group
+from dlio.formats.layouts.riegeli.chunks import Group, read_group
 from dlio.formats.payloads import messages, wire
 from dlio.io.random_access import Numbers, RandomAccessFile
 

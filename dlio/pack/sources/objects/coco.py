@@ -5,7 +5,7 @@
     areas     float32[]      in pixels, as COCO has them
     crowd     bool[]         whether an annotation stands for several objects
     image_id  int64          COCO's number of the image, for its evaluation
-    mask      bytes          with `masks`, a PNG of the segmentations: see `dlio.pack.listing.segments`
+    mask      bytes          with `masks`, a PNG of the segmentations: see `dlio.pack.listing.objects`
 
 Annotations of no area are left out, with a log message. An image is refused whose annotations are wrong: of an unknown
 category, twice the same, or with a box that reaches over the image's edge by more than a pixel.
@@ -32,8 +32,7 @@ from dlio.pack.inspect.image_header import inspect_image
 from dlio.pack.listing.base import Listing
 from dlio.pack.listing.file_sets import begins_with
 from dlio.pack.listing.lists import Listed
-from dlio.pack.listing.objects import ObjectBox, object_listing, object_reader, within
-from dlio.pack.listing.segments import MAX_CLASSES, class_mask
+from dlio.pack.listing.objects import MAX_CLASSES, ObjectBox, class_mask, object_listing, object_reader, within
 
 log = logging.getLogger(__name__)
 _HEAD_BYTES, _MAX_BYTES = 4 << 10, 4 << 30
