@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from dlio.look.report import report
     from dlio.look.show import show
     from dlio.pack.call import pack
+    from dlio.pack.inspect.verify import verify
     from dlio.pack.python.pack_items import pack_items
     from dlio.pack.python.writer import Writer
     from dlio.pack.sets import merge, select, split
     from dlio.stage import stage
     from dlio.stage.client.resolve import resolve
     from dlio.stage.upkeep.clean import clean
-    from dlio.verbs import convert, index, info, verify
+    from dlio.verbs import convert, index, info
 
 __all__ = [
     "Field",
@@ -87,7 +88,7 @@ _LAZY = {
     "show": "dlio.look.show",
     "split": "dlio.pack.sets",
     "stage": "dlio.stage",
-    "verify": "dlio.verbs",
+    "verify": "dlio.pack.inspect.verify",
 }
 
 

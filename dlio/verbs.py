@@ -1,6 +1,6 @@
 """The verbs of the command line that combine others, as functions with the same names and defaults.
 
-`dlio.pack`, `stage`, `plan` and `clean` have their own modules.
+`dlio.pack`, `verify`, `stage`, `plan` and `clean` have their own modules.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from dlio.look.numbers import stats_of
 from dlio.pack.call import pack
 from dlio.pack.index import index as index_shards
 from dlio.pack.inspect.summary import class_counts, describe, summarise
-from dlio.pack.inspect.verify import Damage
-from dlio.pack.inspect.verify import verify as find_damage
 from dlio.pack.listing.base import Source
 from dlio.pack.sets.loose import index_files
 from dlio.pack.sources.packed import packed
@@ -102,30 +100,6 @@ def index(
             "shards are indexed in their folder, with checksums: --out, --checksums and --on-error are for images"
         )
     return index_shards(path, format=format, match=match, schema=schema, label_offset=label_offset, **general)
-
-
-def verify(
-    dataset: str | Path | Manifest,
-    *,
-    decode: bool = False,
-    workers: int | None = None,
-    report: Callable[[Shard], None] = lambda shard: None,
-) -> list[Damage]:
-    """Returns all damage in a packed data set, in the order of shards and records; empty if it is whole.
-
-    Args:
-        dataset: the folder or URL of the data set, or its manifest. At a URL each file is read twice.
-        decode: also decodes every image.
-        workers: the number of processes; by default one for each core.
-        report: called with each checked shard.
-
-    Raises:
-        ManifestError: `dataset` holds no data set, or its manifest is damaged.
-        StorageError: this user may not read a file.
-        MissingPackageError: the format's own package is not installed.
-        UsageError: the format is a module of another package, which is not imported.
-    """
-    return find_damage(load(dataset), decode=decode, workers=workers, report=report)
 
 
 def info(

@@ -13,7 +13,7 @@ from dlio import formats
 from dlio.dataset.location import TREE
 from dlio.dataset.manifest import File, Manifest, Shard
 from dlio.dataset.reader import ShardReader
-from dlio.dataset.remote import blocks
+from dlio.dataset.remote import blocks, load
 from dlio.dataset.schema import Sample
 from dlio.dataset.shard_files import advice_if_lost, files_here
 from dlio.dataset.tree import differing
@@ -61,16 +61,29 @@ class Damage:
 
 
 def verify(
-    manifest: Manifest,
+    dataset: str | Path | Manifest,
     *,
     decode: bool = False,
     workers: int | None = None,
     report: Callable[[Shard], None] = lambda shard: None,
 ) -> list[Damage]:
-    """Returns all damage in the data set at `manifest.root`; arguments and errors are those of `dlio.verify`.
+    """Returns all damage in a packed data set, in the order of shards and records; empty if it is whole.
 
     In a data set that is staged in parts, only the local part is checked (`Manifest.shards_here`).
+
+    Args:
+        dataset: the folder or URL of the data set, or its manifest. At a URL each file is read twice.
+        decode: also decodes every image.
+        workers: the number of processes; by default one for each core.
+        report: called with each checked shard.
+
+    Raises:
+        ManifestError: `dataset` holds no data set, or its manifest is damaged.
+        StorageError: this user may not read a file.
+        MissingPackageError: the format's own package is not installed.
+        UsageError: the format is a module of another package, which is not imported.
     """
+    manifest = load(dataset)
     if manifest.format != TREE:
         formats.load(manifest.format)
     found: dict[str, list[Damage]] = {}
