@@ -65,7 +65,7 @@ class ImageFiles:
 @contextmanager
 def image_file_reader(root: str | Path, listing: Listing) -> Iterator[ImageFileReader]:
     """Gives a function that reads image files; keys are paths below `root`, labels are in the listing."""
-    folder, num_bytes, pieces = str(root), listing.num_bytes.tolist(), listing.keys.pieces()
+    folder, num_bytes, pieces = str(root), listing.num_bytes.tolist(), listing.keys.pieces
     usual = min(_USUAL_SIZES * sum(num_bytes) // max(1, len(num_bytes)), _MOST_ROOM)
     least = max(usual, _LEAST_ROOM)
 
@@ -98,7 +98,7 @@ class ImageFileReader:
 
     def __init__(self, begun: Prefetcher[bytes | LongFile], keys: Sequence[str], listing: Listing) -> None:
         self._begun = begun
-        self._pieces = listing.keys.pieces()
+        self._pieces = listing.keys.pieces
         self._keys = keys
         self._columns = listing.known
         self._listing = listing

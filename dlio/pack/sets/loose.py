@@ -152,7 +152,7 @@ class _Group:
 
     def publish(self, sizes: Numbers, digest: str, table: bytes) -> Shard:
         """Writes the list and the table, and returns the shard's line of the manifest."""
-        names = self.listing.keys.pieces()
+        names = self.listing.keys.pieces
         times = self.times if not digest else np.empty(0, np.int64)
         columns = tuple(np.asarray(values) for values in _fields(self.listing).values())
         ends = names.bounds[1:] - names.bounds[0]
@@ -186,7 +186,7 @@ def _written(groups: Sequence[_Group], pool: Pool | None, report: Callable[[Shar
 
 def _unread(group: _Group) -> Shard:
     listing, sizes = group.listing, group.listing.num_bytes
-    return group.publish(sizes, "", unread_table(listing.schema, listing.keys.pieces(), sizes, _fields(listing)))
+    return group.publish(sizes, "", unread_table(listing.schema, listing.keys.pieces, sizes, _fields(listing)))
 
 
 def _read(group: _Group) -> Shard:
