@@ -11,7 +11,7 @@ import csv
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -52,7 +52,7 @@ def chestxray14(path: str | Path, root: str | Path | None = None) -> ImageFiles:
     """
     path = Path(path).absolute()
     folder = Path(root).absolute() if root is not None else path if path.is_dir() else path.parent
-    return ImageFiles("chestxray14", path, folder, _Tables(path, folder).listing)
+    return ImageFiles("chestxray14", path, folder, partial(_listing, path, folder))
 
 
 open_source = chestxray14
@@ -65,75 +65,69 @@ def recognises(path: Path) -> bool:
     return path.name in TABLES or (is_beside and any((folder / name).is_file() for name in TABLES))
 
 
-@dataclass(frozen=True, slots=True)
-class _Tables:
-    """See `chestxray14`."""
+def _listing(path: Path, root: Path) -> Listing:
+    """Returns the images in the order of the split list, or of the table."""
+    findings, twice = _findings(path, root)
+    is_split = not path.is_dir() and path.suffix.lower() != ".csv"
+    listed = Listed[tuple[int, ...]](path, refused=[] if is_split else twice)
+    folders = _folders(root)
+    for number, name in enumerate(read_lines(path) if is_split else findings, start=1):
+        found = findings.get(name, f"{path} names {name!r}, which the table in {root} does not have")
+        if isinstance(found, str):
+            listed.refused.append((printable(name), found))
+        elif len(places := _distinct(root, name, folders.get(name, ()))) == 1:
+            listed.add(number, f"{places[0]}/{name}", found)
+        else:
+            where = " and ".join(places) or "none of the folders images*"
+            problem = f"{name!r} is in {where} of {root}: unpack every archive, each once"
+            listed.refused.append((printable(name), problem))
+    listed.refuse_names()
+    labels = np.zeros((len(listed.names), len(FINDINGS)), dtype="float32")
+    for row, found in enumerate(listed.labels):
+        labels[row, list(found)] = 1
+    return image_file_listing(root, listed, labels, FINDINGS)
 
-    path: Path
-    root: Path
 
-    def listing(self) -> Listing:
-        """Returns the images in the order of the split list, or of the table."""
-        findings, twice = self._findings()
-        is_split = not self.path.is_dir() and self.path.suffix.lower() != ".csv"
-        listed = Listed[tuple[int, ...]](self.path, refused=[] if is_split else twice)
-        folders = self._folders()
-        for number, name in enumerate(read_lines(self.path) if is_split else findings, start=1):
-            found = findings.get(name, f"{self.path} names {name!r}, which the table in {self.root} does not have")
-            if isinstance(found, str):
-                listed.refused.append((printable(name), found))
-            elif len(places := self._distinct(name, folders.get(name, ()))) == 1:
-                listed.add(number, f"{places[0]}/{name}", found)
+def _findings(path: Path, root: Path) -> tuple[dict[str, tuple[int, ...] | str], Refused]:
+    """Returns the findings of each image by number, or why it is refused; and the rows that repeat an image."""
+    table = next((root / name for name in TABLES if (root / name).is_file()), None)
+    table = path if path.suffix.lower() == ".csv" else table
+    if table is None:
+        raise SourceError(f"{root} has no {' or '.join(TABLES)}: give the data set's folder with --root")
+    try:
+        rows = csv.DictReader(raw_lines(table, newline=""))
+        found: dict[str, tuple[int, ...] | str] = {}
+        twice: Refused = []
+        for row in rows:
+            name, line = row["Image Index"] or "", f"{table}, line {rows.line_num}"
+            if name in found:
+                twice.append((printable(name), f"{line}: {name!r} is listed twice"))
             else:
-                where = " and ".join(places) or "none of the folders images*"
-                problem = f"{name!r} is in {where} of {self.root}: unpack every archive, each once"
-                listed.refused.append((printable(name), problem))
-        listed.refuse_names()
-        labels = np.zeros((len(listed.names), len(FINDINGS)), dtype="float32")
-        for row, found in enumerate(listed.labels):
-            labels[row, list(found)] = 1
-        return image_file_listing(self.root, listed, labels, FINDINGS)
+                found[name] = _numbers(row["Finding Labels"], line) if name else f"{line} names no image"
+    except (KeyError, csv.Error) as error:
+        raise SourceError(f"{table} is not a table with the columns Image Index and Finding Labels: {error}") from None
+    if not found:
+        raise SourceError(f"{table} has no rows: expected a line for each image")
+    return found, twice
 
-    def _findings(self) -> tuple[dict[str, tuple[int, ...] | str], Refused]:
-        """Returns the findings of each image by number, or why it is refused; and the rows that repeat an image."""
-        table = next((self.root / name for name in TABLES if (self.root / name).is_file()), None)
-        table = self.path if self.path.suffix.lower() == ".csv" else table
-        if table is None:
-            raise SourceError(f"{self.root} has no {' or '.join(TABLES)}: give the data set's folder with --root")
-        try:
-            rows = csv.DictReader(raw_lines(table, newline=""))
-            found: dict[str, tuple[int, ...] | str] = {}
-            twice: Refused = []
-            for row in rows:
-                name, line = row["Image Index"] or "", f"{table}, line {rows.line_num}"
-                if name in found:
-                    twice.append((printable(name), f"{line}: {name!r} is listed twice"))
-                else:
-                    found[name] = _numbers(row["Finding Labels"], line) if name else f"{line} names no image"
-        except (KeyError, csv.Error) as error:
-            raise SourceError(
-                f"{table} is not a table with the columns Image Index and Finding Labels: {error}"
-            ) from None
-        if not found:
-            raise SourceError(f"{table} has no rows: expected a line for each image")
-        return found, twice
 
-    def _distinct(self, name: str, folders: Sequence[str]) -> Sequence[str]:
-        """Returns the folders with an image, without those that hold a link to one in another of them."""
-        if len(folders) < 2:
-            return folders
-        return list({os.path.realpath(self.root / folder / name): folder for folder in folders}.values())
+def _distinct(root: Path, name: str, folders: Sequence[str]) -> Sequence[str]:
+    """Returns the folders with an image, without those that hold a link to one in another of them."""
+    if len(folders) < 2:
+        return folders
+    return list({os.path.realpath(root / folder / name): folder for folder in folders}.values())
 
-    def _folders(self) -> Mapping[str, Sequence[str]]:
-        """Returns the folders of each image below the root, by the image's name."""
-        folders = sorted(folder for folder in self.root.glob("images*") if folder.is_dir())
-        folders += [folder / "images" for folder in folders if (folder / "images").is_dir()]
-        found = defaultdict[str, list[str]](list)
-        for folder in folders:
-            for path in folder.iterdir():
-                if path.suffix.lower() == ".png":
-                    found[path.name].append(str(folder.relative_to(self.root)))
-        return found
+
+def _folders(root: Path) -> Mapping[str, Sequence[str]]:
+    """Returns the folders of each image below the root, by the image's name."""
+    folders = sorted(folder for folder in root.glob("images*") if folder.is_dir())
+    folders += [folder / "images" for folder in folders if (folder / "images").is_dir()]
+    found = defaultdict[str, list[str]](list)
+    for folder in folders:
+        for path in folder.iterdir():
+            if path.suffix.lower() == ".png":
+                found[path.name].append(str(folder.relative_to(root)))
+    return found
 
 
 def _numbers(text: str | None, line: str) -> tuple[int, ...] | str:

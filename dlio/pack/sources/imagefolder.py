@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -44,8 +45,8 @@ def image_folder(path: str | Path, split: str = "") -> ImageFiles:
         if split not in splits:
             raise UsageError(f"{path} has no split {split!r}, only {', '.join(splits) or 'no folders'}")
         path, classes = path / split, _classes_of_all(path, split, splits)
-    folders = _ClassFolders(path, classes, checked=split != NO_SPLIT)
-    return ImageFiles("imagefolder", path, path, folders.listing)
+    listing = partial(_listing, path, classes, checked=split != NO_SPLIT)
+    return ImageFiles("imagefolder", path, path, listing)
 
 
 def _classes_of_all(path: Path, split: str, folders: list[str]) -> tuple[str, ...]:
@@ -73,57 +74,53 @@ def recognises(path: Path) -> bool:
             return any(is_folder(entry) for entry in entries)
 
 
-@dataclass(frozen=True, slots=True)
-class _ClassFolders:
-    """See `image_folder`.
+def _listing(path: Path, classes: tuple[str, ...], *, checked: bool) -> Listing:
+    """Returns all images of class folders; lists every folder once.
 
-    Attributes:
+    Args:
         path: the folder of the class folders.
         classes: all classes, of which this folder may hold some; if empty, those that it holds.
         checked: whether to refuse folders that are splits, not classes.
     """
+    folders, loose, others = look(path)
+    if not folders:
+        raise SourceError(f"{path} has no class folders: expected one folder of images for each class")
+    if checked:
+        one = f"--option split={folders[0]} packs one, with the classes of all"
+        check_no_splits(path, folders, f"{one}, --option split=no if these are classes")
+    counts, refused, left_out = dict[str, int](), Refused(), LeftOut()
+    left_out.add(".", loose, "in no class folder")
+    left_out.add(".", others)
+    keys = Keys.of(_names(path, folders, counts, refused, left_out))  # distinct, since paths are
+    labels = np.repeat(np.arange(len(counts)), list(counts.values()))
+    sizes, versions = file_states(path, keys)
+    schema = Schema(IMAGE_CLASSIFICATION.fields, tuple(counts))
+    own = Listing(schema, keys, sizes, {"label": labels}, versions=versions, refused=refused)
+    return replace(pinned(own, classes) if classes else own, left_out=str(left_out))
 
-    path: Path
-    classes: tuple[str, ...]
-    checked: bool
 
-    def listing(self) -> Listing:
-        """Returns all images; lists every folder once."""
-        folders, loose, others = look(self.path)
-        if not folders:
-            raise SourceError(f"{self.path} has no class folders: expected one folder of images for each class")
-        if self.checked:
-            one = f"--option split={folders[0]} packs one, with the classes of all"
-            check_no_splits(self.path, folders, f"{one}, --option split=no if these are classes")
-        counts, refused, left_out = dict[str, int](), Refused(), LeftOut()
-        left_out.add(".", loose, "in no class folder")
-        left_out.add(".", others)
-        keys = Keys.of(self._names(folders, counts, refused, left_out))  # distinct, since paths are
-        labels = np.repeat(np.arange(len(counts)), list(counts.values()))
-        sizes, versions = file_states(self.path, keys)
-        schema = Schema(IMAGE_CLASSIFICATION.fields, tuple(counts))
-        own = Listing(schema, keys, sizes, {"label": labels}, versions=versions, refused=refused)
-        return replace(pinned(own, self.classes) if self.classes else own, left_out=str(left_out))
+def _names(
+    path: Path, folders: list[str], counts: dict[str, int], refused: Refused, left_out: LeftOut
+) -> Iterator[str]:
+    """Yields the path of each image; adds the number of images of each class to `counts`."""
+    for name, found in zip(folders, walk_each(path, folders, refused, left_out), strict=True):
+        count = 0
+        for below, images in sorted(found):
+            keys = _keys(path, [f"{below}/{image}" for image in images], refused)
+            count += len(keys)
+            yield from keys
+        if count or printable(name) in dict(refused):  # it could not be listed: the others keep their labels
+            counts[name] = count
+        else:
+            refused.append((printable(name), without_images(path / name)))
 
-    def _names(self, folders: list[str], counts: dict[str, int], refused: Refused, left_out: LeftOut) -> Iterator[str]:
-        """Yields the path of each image; adds the number of images of each class to `counts`."""
-        for name, found in zip(folders, walk_each(self.path, folders, refused, left_out), strict=True):
-            count = 0
-            for below, images in sorted(found):
-                paths = self._keys([f"{below}/{image}" for image in images], refused)
-                count += len(paths)
-                yield from paths
-            if count or printable(name) in dict(refused):  # it could not be listed: the others keep their labels
-                counts[name] = count
-            else:
-                refused.append((printable(name), without_images(self.path / name)))
 
-    def _keys(self, paths: list[str], refused: Refused) -> list[str]:
-        """Returns the paths that are keys; adds the others to `refused`."""
-        try:
-            "".join(paths).encode()
-        except UnicodeEncodeError:
-            reasons = [(path, key_problem(path)) for path in paths]
-            refused += [(printable(path), f"{self.path}: {reason}") for path, reason in reasons if reason]
-            return [path for path, reason in reasons if not reason]
-        return paths
+def _keys(root: Path, paths: list[str], refused: Refused) -> list[str]:
+    """Returns the paths that are keys; adds the others to `refused`."""
+    try:
+        "".join(paths).encode()
+    except UnicodeEncodeError:
+        reasons = [(path, key_problem(path)) for path in paths]
+        refused += [(printable(path), f"{root}: {reason}") for path, reason in reasons if reason]
+        return [path for path, reason in reasons if not reason]
+    return paths
