@@ -22,24 +22,10 @@ from dlio.dataset.manifest import Shard
 from dlio.errors import MissingError
 from dlio.executors import Pool
 from dlio.io.threads import Threads
-from dlio.pack.write import WrittenShard, publish_written
+from dlio.pack.write import WrittenShard, publish_shard
 
 _MOST_THREADS = 8
 _PATIENT_SECONDS = 5.0  # the wait for a running sync when the run ends early; a dead server may never answer
-
-
-def publish_shard(written: WrittenShard) -> Shard:
-    """Publishes a shard that was written aside, and returns its line of the manifest.
-
-    Raises:
-        StorageError: the file system refused; nothing of it is left aside.
-    """
-    if written.aside is not None:
-        try:
-            publish_written(written)
-        finally:
-            shutil.rmtree(written.aside, ignore_errors=True)
-    return written.shard
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -26,40 +26,27 @@ from dlio.pack.plan import ShardPlan
 from dlio.pack.publish import publishing
 from dlio.pack.request import Asked, PackPlan, plan_to_write
 from dlio.pack.resume import FolderContents, PartialManifest, clear_all_aside, clear_aside, clear_manifests, working_on
-from dlio.pack.write import ASIDE, NOWHERE, WriteTask, Writing, here, write_shard
+from dlio.pack.write import ASIDE, NOWHERE, WriteTask, here, write_shard
 from dlio.urls import is_url
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
-    """How workers carry out what was asked for; the limits of `writing` are those of each."""
+def begin(asked: Asked, plan: PackPlan, done: Mapping[str, Shard]) -> list[ShardPlan]:
+    """Reports the progress so far, and returns the shards that are left to write."""
+    units = plan.units(done)
+    for unit in units:
+        if unit.name in done:
+            _report(asked, unit, done[unit.name])
+    asked.started(len(plan.listing), len(units))
+    return [unit for unit in units if unit.name not in done]
 
-    asked: Asked
-    pool: Pool
-    writing: Writing
 
-    @classmethod
-    def by(cls, pool: Pool, asked: Asked, publisher: str = NOWHERE) -> Running:
-        """Returns how these workers carry it out; see `Writing.publisher`."""
-        limits = asked.writing.limits.share(pool.workers)
-        return cls(asked, pool, replace(asked.writing, limits=limits, publisher=publisher))
-
-    def begin(self, plan: PackPlan, done: Mapping[str, Shard]) -> list[ShardPlan]:
-        """Reports the progress so far, and returns the shards that are left to write."""
-        units = plan.units(done)
-        for unit in units:
-            if unit.name in done:
-                self.tell(unit, done[unit.name])
-        self.asked.started(len(plan.listing), len(units))
-        return [unit for unit in units if unit.name not in done]
-
-    def tell(self, unit: ShardPlan, shard: Shard) -> None:
-        """Reports a finished shard; a part counts as a shard whose one file has the part's bytes."""
-        if unit.place is not None:
-            shard = shard.replace(files=(File(unit.place.file, unit.num_bytes, ""),))
-        self.asked.report(shard)
+def _report(asked: Asked, unit: ShardPlan, shard: Shard) -> None:
+    """Reports a finished shard; a part counts as a shard whose one file has the part's bytes."""
+    if unit.place is not None:
+        shard = shard.replace(files=(File(unit.place.file, unit.num_bytes, ""),))
+    asked.report(shard)
 
 
 def _packed_already(plan: PackPlan, held: FolderContents, *, proved: bool) -> Manifest | None:
@@ -86,7 +73,7 @@ def pack_to_folder(out: Path, asked: Asked) -> Manifest:
             if done := _packed_already(plan, FolderContents.look(out), proved=asked.overwrite):
                 return done
             with working_on(out, f"dlio pack into {out}"):
-                return _run_plan(plan, FolderContents.look(out), Running.by(pool, asked, here()))
+                return _run_plan(plan, FolderContents.look(out), asked, pool)
     finally:
         clear_aside(out)  # of workers, which have ended
 
@@ -106,36 +93,36 @@ def _check_apart(out: Path, source: Source) -> None:
         raise UsageError(f"{out} is inside the input: give a folder outside of {path}")
 
 
-def _run_plan(plan: PackPlan, held: FolderContents, running: Running) -> Manifest:
+def _run_plan(plan: PackPlan, held: FolderContents, asked: Asked, pool: Pool) -> Manifest:
     """Writes the missing shards and returns the published manifest."""
     if plan.onto is not None and not plan.shards:
         clear_all_aside(held.out)  # of a run that was killed when it had published its manifest
         return plan.onto
     if plan.onto is not None:
         folder = next_folder(held.out, plan.header, plan.inputs)
-        whole = append.published(plan.onto, _run(plan, FolderContents.look(folder), running))
+        whole = append.published(plan.onto, _run(plan, FolderContents.look(folder), asked, pool))
         clear_all_aside(held.out)
         return whole
-    folder = folder_to_pack_into(held, plan.header, plan.inputs, plan.listing.keys, running.asked.overwrite)
+    folder = folder_to_pack_into(held, plan.header, plan.inputs, plan.listing.keys, asked.overwrite)
     if folder == held.out:
-        whole = _run(plan, held, running, proved=running.asked.overwrite)
+        whole = _run(plan, held, asked, pool, proved=asked.overwrite)
     else:
-        whole = replace_packed(held, _run(plan, FolderContents.look(folder), running))
+        whole = replace_packed(held, _run(plan, FolderContents.look(folder), asked, pool))
     clear_all_aside(held.out)
     return whole
 
 
-def _run(plan: PackPlan, held: FolderContents, running: Running, *, proved: bool = False) -> Manifest:
+def _run(plan: PackPlan, held: FolderContents, asked: Asked, pool: Pool, *, proved: bool = False) -> Manifest:
     out, done = held.out, held.finished(plan.header, plan.inputs, proved=proved)
     begin_files(plan, done, out)
-    todo = running.begin(plan, done)
+    todo = begin(asked, plan, done)
     if todo or held.published is None:
         _check_space(out, 0 if plan.recode.changes_pixels else sum(shard.num_bytes for shard in todo))
         clear_aside(out)
         clear_manifests(out)
         with PartialManifest(out, replace(plan.header, shards=tuple(done.values()))) as partial:
-            done |= write_missing(plan, todo, out, running, listed=partial.append)
-            for shard in joined(plan, done, out, running.writing.digest):
+            done |= write_missing(plan, todo, out, asked, pool, listed=partial.append)
+            for shard in joined(plan, done, out, asked.writing.digest):
                 partial.append(shard)
                 done[shard.name] = shard
     clear_parts(plan, out)
@@ -151,26 +138,29 @@ def write_missing(
     plan: PackPlan,
     todo: Sequence[ShardPlan],
     out: Path,
-    running: Running,
+    asked: Asked,
+    pool: Pool,
     *,
     listed: Callable[[Shard], None] = lambda shard: None,
     url: str = "",
 ) -> dict[str, Shard]:
     """Writes some of the planned shards, and returns them by name; `listed` is called with each published one."""
-    done, units = {}, {unit.name: unit for unit in todo}
+    units = {unit.name: unit for unit in todo}
     rows, container = shard_progress.rows([*units]), plan.header.format
+    limits, publisher = asked.writing.limits.share(pool.workers), NOWHERE if url else here()
+    writing = replace(asked.writing, limits=limits, publisher=publisher)
 
     def task(unit: ShardPlan) -> WriteTask:
         listing, inputs = plan.listing.take(unit.indices), plan.inputs.get(unit.name, "")
-        recode, writing, row = plan.recode, running.writing, rows.get(unit.name)
-        return WriteTask(unit.name, plan.source, listing, container, out, recode, writing, inputs, row, url, unit.place)
+        row = rows.get(unit.name)
+        return WriteTask(
+            unit.name, plan.source, listing, container, out, plan.recode, writing, inputs, row, url, unit.place
+        )
 
-    with publishing(running.pool, listed) as pool:
-        for shard in cast("Iterator[Shard]", map_bounded(pool, write_shard, map(task, todo))):
-            done[shard.name] = shard
-            shard_progress.finished(shard.name)
-            running.tell(units[shard.name], shard)
-    return done
+    with publishing(pool, listed) as published:
+        written = cast("Iterator[Shard]", map_bounded(published, write_shard, map(task, todo)))
+        done = shard_progress.reported(written, lambda shard: _report(asked, units[shard.name], shard))
+        return {shard.name: shard for shard in done}
 
 
 def _check_space(out: Path, num_bytes: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -19,6 +19,8 @@ from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dlio.dataset.manifest import Shard
 
 Counts = NDArray[np.int64]  # of shape (2,): samples, bytes
 _ROW_BYTES = 16
@@ -126,3 +128,11 @@ def finished(shard: str) -> None:
     watch = _watch.get()
     if watch is not None:
         watch.finished(shard)
+
+
+def reported(shards: Iterable[Shard], report: Callable[[Shard], None]) -> Iterator[Shard]:
+    """Yields finished shards, each after it was reported."""
+    for shard in shards:
+        finished(shard.name)
+        report(shard)
+        yield shard

@@ -23,6 +23,7 @@ from dlio.dataset import manifest, seal
 from dlio.dataset.manifest import Manifest, Shard
 from dlio.dataset.remote import fetch_manifest, load
 from dlio.errors import ManifestError, StorageError, UsageError
+from dlio.executors import Pool
 from dlio.io import files
 from dlio.io.ground import temporary_base
 from dlio.io.remote_files import RemoteFiles, check_writable
@@ -31,7 +32,7 @@ from dlio.pack.plan import ShardPlan, shard_number
 from dlio.pack.prefetch import side_by_side
 from dlio.pack.request import Asked, PackPlan, plan_to_write
 from dlio.pack.resume import FolderContents, names_of
-from dlio.pack.run import Running, check_keys, whole_manifest, write_missing
+from dlio.pack.run import begin, check_keys, whole_manifest, write_missing
 from dlio.pack.write import ASIDE
 from dlio.urls import shown
 
@@ -60,7 +61,7 @@ def pack_to_url(url: str, asked: Asked) -> Manifest:
                 _clear(store)
                 return held.published
             store.put(f"{ASIDE}/{_HEADER}", seal.sealed_line(manifest.header(plan.header)))
-        return _pack(plan, url, done, Running.by(pool, asked))
+        return _pack(plan, url, done, asked, pool)
 
 
 def _look(store: RemoteFiles, url: str) -> FolderContents:
@@ -88,13 +89,13 @@ def _begun(store: RemoteFiles) -> Manifest | None:
         raise ManifestError(f"{error}: remove {store}/{ASIDE}, and the same command packs again") from error
 
 
-def _pack(plan: PackPlan, url: str, done: dict[str, Shard], running: Running) -> Manifest:
+def _pack(plan: PackPlan, url: str, done: dict[str, Shard], asked: Asked, pool: Pool) -> Manifest:
     """Writes and sends the missing shards, then the manifest."""
-    todo = running.begin(plan, done)
+    todo = begin(asked, plan, done)
     with tempfile.TemporaryDirectory(prefix="dlio-pack-", dir=temporary_base()) as name:
         folder = Path(name)
-        _check_room(folder, plan, todo, running.pool.workers)
-        done |= write_missing(plan, todo, folder, running, url=url)
+        _check_room(folder, plan, todo, pool.workers)
+        done |= write_missing(plan, todo, folder, asked, pool, url=url)
         whole = whole_manifest(plan, done, Path(shown(url)))
         if plan.listing.gives_several:
             check_keys(replace(whole, url=url))

@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dlio.dataset import seal
@@ -118,24 +118,33 @@ def write_shard(task: WriteTask) -> WrittenShard:
     try:
         with limited(task.writing.limits):
             shard = _write(task, aside)
+        written = WrittenShard(shard, task.out, aside, task.whole)
         is_left = task.writing.publisher != NOWHERE and task.writing.publisher == here()
         if task.url:
             _send(task.url, aside, shard)
         elif not is_left:
-            publish_written(WrittenShard(shard, task.out, aside, task.whole))
+            publish_shard(written)
     finally:
         if not is_left:
             shutil.rmtree(aside, ignore_errors=True)
     log.info("%s: %d samples, %d bytes", shard.name, shard.num_samples, shard.num_bytes)
-    return WrittenShard(shard, task.out, aside if is_left else None, task.whole)
+    return written if is_left else replace(written, aside=None)
 
 
-def publish_written(written: WrittenShard) -> None:
-    """Gives the files of a shard that was written aside their names; raises StorageError."""
+def publish_shard(written: WrittenShard) -> Shard:
+    """Gives the files of a shard that was written aside their names, and returns its line of the manifest.
+
+    Raises:
+        StorageError: the file system refused; nothing of it is left aside.
+    """
     if written.aside is not None:
-        if written.whole is not None:
-            files.sync_file(written.whole)
-        files.publish_all(written.aside, written.out, [file.name for file in written.shard.files])
+        try:
+            if written.whole is not None:
+                files.sync_file(written.whole)
+            files.publish_all(written.aside, written.out, [file.name for file in written.shard.files])
+        finally:
+            shutil.rmtree(written.aside, ignore_errors=True)
+    return written.shard
 
 
 def _new_folder(task: WriteTask) -> Path:

@@ -100,12 +100,9 @@ def _forget_killed(root: Path) -> None:
 
 def _scan_all(tasks: list[ScanTask], workers: int | None, report: Callable[[Shard], None]) -> Manifest:
     """Reads all shards and returns their manifest, with each shard's own keys and without class names."""
-    scanned: dict[str, Shard] = {}
     with processes.open(min(num_workers(workers), len(tasks)), None) as pool:
-        for shard in map_bounded(pool, scan_shard, tasks):
-            scanned[shard.name] = shard
-            shard_progress.finished(shard.name)
-            report(shard)
+        found = shard_progress.reported(map_bounded(pool, scan_shard, tasks), report)
+        scanned = {shard.name: shard for shard in found}
     first = tasks[0]
     origin = {"source": INDEXED, "path": str(first.root), "num_shards": len(tasks)}
     return Manifest(first.format, first.schema, tuple(scanned[task.shard.name] for task in tasks), origin, first.root)

@@ -24,11 +24,10 @@ from dlio.io.threads import Threads
 from dlio.pack.inspect.tables import keys_of
 from dlio.pack.listing.classes import read_classes
 from dlio.pack.plan import DEFAULT_SHARD_BYTES, shard_name
-from dlio.pack.publish import publish_shard
 from dlio.pack.python.fields import Given, advised, inferred, key_of, kinds, schema_of
 from dlio.pack.recode import KEEP, Recode
 from dlio.pack.resume import FolderContents, PartialManifest, clear_all_aside, clear_aside, clear_manifests, working_on
-from dlio.pack.write import ASIDE, WrittenShard, new_aside
+from dlio.pack.write import ASIDE, WrittenShard, new_aside, publish_shard
 from dlio.pack.write_samples import OpenShard, Prepared, Preparing
 
 _SOURCE = "writer"  # the origin of the data sets

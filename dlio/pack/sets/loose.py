@@ -176,12 +176,8 @@ def _fields(listing: Listing) -> Mapping[str, np.ndarray]:
 
 def _written(groups: Sequence[_Group], pool: Pool | None, report: Callable[[Shard], None]) -> list[Shard]:
     """Writes the lists and tables of all groups, and returns the shards; workers read the files, if there are some."""
-    shards = []
-    for shard in side_by_side(_unread, groups) if pool is None else map_bounded(pool, _read, groups):
-        shards.append(shard)
-        shard_progress.finished(shard.name)
-        report(shard)
-    return sorted(shards, key=lambda shard: shard.name)
+    shards = side_by_side(_unread, groups) if pool is None else map_bounded(pool, _read, groups)
+    return sorted(shard_progress.reported(shards, report), key=lambda shard: shard.name)
 
 
 def _unread(group: _Group) -> Shard:
