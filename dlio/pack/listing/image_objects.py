@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 from contextlib import closing
-from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -30,56 +29,46 @@ _INT64 = (1 << 63) - 1
 _Object = tuple[str, int, int]  # path below the URL, size in bytes, version
 
 
-@dataclass(frozen=True, slots=True)
-class ClassObjects:
-    """The images below a URL, whose folders name the classes, in the order of `image_folder`.
+def class_objects(url: str, *, checked: bool) -> Listing:
+    """Returns all images below a URL, whose folders name the classes, in the order of `image_folder`.
 
-    Attributes:
+    Args:
         url: may hold a password.
         checked: whether to refuse folders that are splits, not classes.
     """
-
-    url: str = field(repr=False)
-    checked: bool
-
-    @property
-    def path(self) -> str:
-        """The URL without user and password."""
-        return shown(self.url)
-
-    def listing(self) -> Listing:
-        """Returns all images; lists several classes at a time."""
-        with closing(RemoteFiles(self.url, is_alone=True)) as files:
-            folders, found = self._listed(files)
-        refused = Refused()
-        classes: dict[str, list[_Object]] = {}
-        for name, images in zip(folders, found, strict=True):
-            reasons = {image[0]: reason for image in images if (reason := key_problem(image[0]))}
-            refused += [(printable(key), f"{self.path}: {reason}") for key, reason in reasons.items()]
-            if kept := [image for image in images if image[0] not in reasons]:
-                classes[name] = kept
-            else:
-                refused.append((printable(name), without_images(f"{self.path}/{name}")))
-        keys = Keys.of(image[0] for images in classes.values() for image in images)
-        states = np.array([image[1:] for images in classes.values() for image in images], dtype="int64").reshape(-1, 2)
-        labels = np.repeat(np.arange(len(classes)), [len(images) for images in classes.values()])
-        schema = Schema(IMAGE_CLASSIFICATION.fields, tuple(classes))
-        sizes, versions = np.ascontiguousarray(states.T)
-        return Listing(schema, keys, sizes, {"label": labels}, versions=versions, refused=refused)
-
-    def _listed(self, files: RemoteFiles) -> tuple[list[str], list[list[_Object]]]:
-        """Returns the names of the class folders, and the images of each."""
+    path = shown(url)
+    with closing(RemoteFiles(url, is_alone=True)) as files:
         pace.spend(1)
         folders = files.folders()
-        if not folders:
-            raise SourceError(
-                f"{self.path} has no class folders: expected one folder of images for each class; "
-                "for a packed data set, use --source packed or dlio convert"
-            )
-        if self.checked:
-            check_no_splits(self.path, folders, "give the URL of one, or --option split=no if these are classes")
-        listed = side_by_side(partial(_images, files), folders, Depth(idle_clock), lambda of: _ENTRY_BYTES * len(of))
-        return folders, list(listed)
+        _check_classes(path, folders, checked)
+        depth = Depth(idle_clock)  # several classes are listed at a time
+        found = list(side_by_side(partial(_images, files), folders, depth, lambda of: _ENTRY_BYTES * len(of)))
+    refused = Refused()
+    classes: dict[str, list[_Object]] = {}
+    for name, images in zip(folders, found, strict=True):
+        reasons = {image[0]: reason for image in images if (reason := key_problem(image[0]))}
+        refused += [(printable(key), f"{path}: {reason}") for key, reason in reasons.items()]
+        if kept := [image for image in images if image[0] not in reasons]:
+            classes[name] = kept
+        else:
+            refused.append((printable(name), without_images(f"{path}/{name}")))
+    keys = Keys.of(image[0] for images in classes.values() for image in images)
+    states = np.array([image[1:] for images in classes.values() for image in images], dtype="int64").reshape(-1, 2)
+    labels = np.repeat(np.arange(len(classes)), [len(images) for images in classes.values()])
+    schema = Schema(IMAGE_CLASSIFICATION.fields, tuple(classes))
+    sizes, versions = np.ascontiguousarray(states.T)
+    return Listing(schema, keys, sizes, {"label": labels}, versions=versions, refused=refused)
+
+
+def _check_classes(path: str, folders: list[str], checked: bool) -> None:
+    """Raises SourceError if there are no class folders, and UsageError for splits if `checked`."""
+    if not folders:
+        raise SourceError(
+            f"{path} has no class folders: expected one folder of images for each class; "
+            "for a packed data set, use --source packed or dlio convert"
+        )
+    if checked:
+        check_no_splits(path, folders, "give the URL of one, or --option split=no if these are classes")
 
 
 def image_object_reader(url: str, listing: Listing) -> Prefetcher[Sample]:

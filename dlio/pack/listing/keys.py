@@ -64,7 +64,7 @@ class Keys(Sequence[str]):
     def __init__(self, pieces: Pieces) -> None:
         """Keeps the keys in UTF-8."""
         self.pieces = pieces
-        self._bounds = memoryview(pieces.bounds)  # gives single numbers in less time
+        self._bounds = pieces.bounds.data  # gives single numbers in less time
 
     def __reduce__(self) -> tuple[type[Keys], tuple[Pieces]]:
         return Keys, (self.pieces,)

@@ -17,7 +17,7 @@ from dlio.io.files import storage_errors
 from dlio.pack.listing.base import Listing, Refused
 from dlio.pack.listing.classes import check_no_splits, pinned
 from dlio.pack.listing.image_files import ImageFiles, file_states
-from dlio.pack.listing.image_objects import ClassObjects
+from dlio.pack.listing.image_objects import class_objects
 from dlio.pack.listing.image_tree import LeftOut, folders_in, is_folder, look, walk_each, without_images
 from dlio.pack.listing.keys import Keys, key_problem, printable
 from dlio.pack.listing.lists import list_path
@@ -37,8 +37,8 @@ def image_folder(path: str | Path, split: str = "") -> ImageFiles:
     if is_url(path):
         if split not in ("", NO_SPLIT):
             raise UsageError(f"the option split is for folders: give the URL of the split {split!r}")
-        objects = ClassObjects(str(path), checked=split != NO_SPLIT)
-        return ImageFiles("imagefolder", list_path(path), str(path), objects.listing)
+        listing = partial(class_objects, str(path), checked=split != NO_SPLIT)
+        return ImageFiles("imagefolder", list_path(path), str(path), listing)
     path, classes = Path(path).absolute(), tuple[str, ...]()
     if split not in ("", NO_SPLIT):
         splits = folders_in(path)
