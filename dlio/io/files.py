@@ -23,6 +23,7 @@ from dlio.io import limits, world
 FULL = (errno.ENOSPC, errno.EDQUOT)  # a file system, or what this user may write on it
 BLOCK_BYTES = 8 << 20  # Lustre and GPFS reach full speed with reads of 4 to 16 MiB
 DEFAULT_DIGEST = "xxh3-128"
+Span = tuple[int, int]  #: where bytes of a file begin and end
 
 
 class Closeable(Protocol):

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from aiohttp import ClientResponse
     from fsspec import AbstractFileSystem
 
+    from dlio.io.files import Span
+
 IDLE_SECONDS = 60.0  # without a byte, then a connection is given up
 TOTAL_SECONDS = 300.0  # for a whole answer; 14 kB/s for a block of 4 MiB
 SLOWEST_BYTES = 256 << 10  # a second, of an upload that is waited for
@@ -32,7 +34,6 @@ _PARTS, _MOST_PARTS = 3, 10_000  # S3's limit
 _MOST_XML = 16 << 20  # a page of 1,000 keys of 1 KiB has 6 MiB, if every character is escaped
 INT64 = (1 << 63) - 1
 T = TypeVar("T")
-Span = tuple[int, int]  # from one byte to before another
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ import numpy as np
 
 from dlio.errors import StorageError
 from dlio.io import arrivals
+from dlio.io.files import Span
 from dlio.io.random_access import Numbers, RandomAccessFile, Take
-from dlio.stage.copies.blocks import Blocks, Range
+from dlio.stage.copies.blocks import Blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +26,9 @@ class Wanted:
         bad: has ranges brought again from the source.
     """
 
-    need: Callable[[Sequence[Range]], bool]
-    read: Callable[[Sequence[Range], memoryview], None]
-    bad: Callable[[Sequence[Range]], None]
+    need: Callable[[Sequence[Span]], bool]
+    read: Callable[[Sequence[Span], memoryview], None]
+    bad: Callable[[Sequence[Span]], None]
 
 
 class ArrivingFile:
@@ -62,7 +63,7 @@ class ArrivingFile:
         if self._brought(_ranges(starts, stops, self.num_bytes)):
             self._file.will_need(starts, stops)
 
-    def _brought(self, ranges: Sequence[Range]) -> bool:
+    def _brought(self, ranges: Sequence[Span]) -> bool:
         """Returns whether the ranges are in the file, after having them brought."""
         blocks = self._blocks
         if blocks is None:
@@ -106,7 +107,7 @@ class PassedFile:
         data = memory.toreadonly()
         yield [data[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
-    def _filled(self, ranges: Sequence[Range], memory: memoryview) -> None:
+    def _filled(self, ranges: Sequence[Span], memory: memoryview) -> None:
         if arrivals.is_from_source():
             self._agent.bad(ranges)
         if len(memory):
@@ -119,7 +120,7 @@ class PassedFile:
         """Does nothing."""
 
 
-def _ranges(starts: Numbers, stops: Numbers, num_bytes: int) -> list[Range]:
+def _ranges(starts: Numbers, stops: Numbers, num_bytes: int) -> list[Span]:
     """Returns ranges, as far as they lie within a file of `num_bytes`."""
     begins = np.minimum(starts, num_bytes)
     return list(zip(begins.tolist(), np.clip(stops, begins, num_bytes).tolist(), strict=True))

@@ -16,11 +16,12 @@ from typing import Any
 from dlio.errors import StorageError
 from dlio.io import world
 from dlio.io.arrivals import NoRoomError
+from dlio.io.files import Span
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.protocol import unix, wire
 from dlio.stage.protocol.connection import CLIENT_BYTES, AgentError, Answer, Connection, ConnectionPool
-from dlio.stage.protocol.wire import Op, Origin, Reply, Request, Span, Status, WireError
+from dlio.stage.protocol.wire import Op, Origin, Reply, Request, Status, WireError
 
 _KEPT = 32  # connections that wait for the next request
 _TRIES = 3  # agents may be killed one after the other
@@ -83,14 +84,9 @@ class Client:
 
     def stat(self) -> dict[str, Any]:
         """Returns how far the agent is: see `status.status`."""
-
-        def ask(connection: Connection) -> dict[str, Any]:
-            body = bytearray(connection.ask(Request(Op.STAT), limit=wire.MAX_STAT).length)
-            connection.receive_into(memoryview(body))
-            found: dict[str, Any] = json.loads(body)
-            return found
-
-        return self._with_connection(ask)
+        ask = partial(Connection.answer, request=Request(Op.STAT), limit=wire.MAX_STAT)
+        found: dict[str, Any] = json.loads(self._with_connection(ask))
+        return found
 
     def close(self) -> None:
         """Closes the connections that no request uses; the client can be used again."""

@@ -19,12 +19,12 @@ from dlio.dataset.shard import files_of
 from dlio.errors import DlioError, LauncherError, StorageError
 from dlio.io import waits, world
 from dlio.io.arrivals import Arrival, NoRoomError
+from dlio.io.files import Span
 from dlio.locking.fork_lock import ForkLock
 from dlio.stage.client.arriving import PassedFile, Wanted, open_arriving
 from dlio.stage.client.client import Client
 from dlio.stage.client.start import Task, ensure_agent, task_of_job
 from dlio.stage.client.status import in_words, state
-from dlio.stage.copies.blocks import Range
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.planning.plan import has_parts
@@ -203,17 +203,17 @@ class LiveFilling:
         return self.manifest.root / name
 
     def _wanted(self, number: int, file: File) -> Wanted:
-        def read(ranges: Sequence[Range], memory: memoryview) -> None:
+        def read(ranges: Sequence[Span], memory: memoryview) -> None:
             began = world.monotonic()
             origin = self._asked(lambda: self._client.read(number, ranges, memory))
             self._count(self._read(file, ranges, memory) if origin is None else origin, len(memory), began)
 
-        def need(ranges: Sequence[Range]) -> bool:
+        def need(ranges: Sequence[Span]) -> bool:
             return self._need(number, file, ranges)
 
         return Wanted(need, read, lambda ranges: self._asked(lambda: self._client.bad(number, ranges)))
 
-    def _need(self, number: int, file: File, ranges: Sequence[Range]) -> bool:
+    def _need(self, number: int, file: File, ranges: Sequence[Span]) -> bool:
         began = world.monotonic()
         try:
             origin = self._asked(lambda: self._client.need(number, ranges))
@@ -252,7 +252,7 @@ class LiveFilling:
     def _in_place(self) -> Manifest:
         return remote.load(self._given[3])
 
-    def _read(self, file: File, ranges: Sequence[Range], memory: memoryview) -> Origin:
+    def _read(self, file: File, ranges: Sequence[Span], memory: memoryview) -> Origin:
         """Fills `memory` with ranges of a file from the source; raises StorageError."""
         for begin, end in ranges:
             self._source.read_range(file, begin, memory[: end - begin])

@@ -18,12 +18,11 @@ import numpy as np
 
 from dlio.errors import StorageError
 from dlio.io import files, world
+from dlio.io.files import Span
 
 BLOCK_BYTES = 16 << 10
 _FEW = 4096  # blocks
 _CLOSED = -1
-
-Range = tuple[int, int]  #: from a byte up to another
 
 
 def bitmap_bytes(num_bytes: int) -> int:
@@ -88,13 +87,13 @@ class Blocks:
             finally:
                 os.close(descriptor)
 
-    def missing(self, begin: int, end: int) -> list[Range]:
+    def missing(self, begin: int, end: int) -> list[Span]:
         """Returns the ranges that are not there, rounded out to blocks, in order and apart from each other."""
         return self.missing_of([(begin, end)])
 
-    def missing_of(self, ranges: Sequence[Range]) -> list[Range]:
+    def missing_of(self, ranges: Sequence[Span]) -> list[Span]:
         """Returns what is missing of several ranges, as `missing` does: each block once."""
-        found: list[Range] = []
+        found: list[Span] = []
         touched = [self._touched(begin, end) for begin, end in ranges]
         for start, stop in touched if len(touched) == 1 else _joined(touched):
             if absent := ~self._number(start, stop) & (1 << stop - start) - 1:
@@ -160,7 +159,7 @@ class Blocks:
                 world.pwrite(self._descriptor, written, begin)
 
 
-def _joined(ranges: Iterable[Range]) -> Iterator[Range]:
+def _joined(ranges: Iterable[Span]) -> Iterator[Span]:
     """Yields ranges of blocks in order, those that overlap or touch as one."""
     begin = end = -1
     for first, last in sorted(ranges):
@@ -173,14 +172,14 @@ def _joined(ranges: Iterable[Range]) -> Iterator[Range]:
         yield begin, end
 
 
-def _many_runs(bits: int) -> Iterator[Range]:
+def _many_runs(bits: int) -> Iterator[Span]:
     """Yields what `_runs` does, in a time that grows with the bits alone."""
     data = np.frombuffer(bits.to_bytes(bits.bit_length() + 7 >> 3, "little"), dtype=np.uint8)
     edges = np.flatnonzero(np.diff(np.unpackbits(data, bitorder="little"), prepend=0, append=0))
     yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
 
 
-def _runs(bits: int) -> Iterator[Range]:
+def _runs(bits: int) -> Iterator[Span]:
     """Yields where runs of ones begin and end in a number, counted from its lowest bit.
 
     Small numbers of Python take a microsecond where arrays of numpy take twenty, and an agent asks for each piece.

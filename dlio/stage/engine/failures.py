@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from dlio.errors import DigestError, StorageError
 from dlio.io import world
-from dlio.io.files import FULL
-from dlio.stage.protocol.wire import BEAT_SECONDS, Span
+from dlio.io.files import FULL, Span
+from dlio.stage.protocol.wire import BEAT_SECONDS
 
 ADVICE = "see whether the source and this node's storage answer, then stage again"
 GIVE_UP_SECONDS = 15.0  # without a block: then a waiting reader gets an error

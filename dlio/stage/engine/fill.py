@@ -13,6 +13,7 @@ from functools import partial
 
 from dlio.errors import DigestError, StorageError
 from dlio.io import world
+from dlio.io.files import Span
 from dlio.io.threads import started_up_to
 from dlio.stage.engine.failures import ADVICE, GIVE_UP_SECONDS, Failures, LaterError, Waiters, Work
 from dlio.stage.engine.fetch import Fetching
@@ -21,7 +22,7 @@ from dlio.stage.engine.store import Store
 from dlio.stage.engine.writing import Buffers
 from dlio.stage.meeting.peer import STUCK_SECONDS
 from dlio.stage.planning import flows
-from dlio.stage.protocol.wire import Origin, Span
+from dlio.stage.protocol.wire import Origin
 
 LATER_SECONDS, _OVERDUE_SECONDS = 0.1, 1.0
 _FINISHERS = 4  # threads that verify and sync whole files, while others bring what readers wait for
@@ -45,7 +46,7 @@ class Fill:
         self._store, self._fetching, self._is_hurried = store, fetching, is_hurried
         self._changed, self._waiters, self._failures = Work(), Waiters(), Failures()
         kinds = 2 if fetching.exchanges else 1
-        self._most = flows.exchange_threads() if is_hurried and kinds > 1 else flows.THREADS  # of each kind
+        self._most = flows.EXCHANGE_THREADS if is_hurried and kinds > 1 else flows.THREADS  # of each kind
         self._under_way: defaultdict[int, list[Piece]] = defaultdict(list)
         self._pending = [
             Pending(store, self._failures, fetching, self._under_way, self._most, is_far=is_far, is_hurried=is_hurried)

@@ -86,8 +86,7 @@ class Node:
         is_hurried: bool = False,
         meeting: Meeting | None = None,
     ) -> None:
-        self.plan, self._is_hurried = plan, is_hurried
-        self._job, self.folder = job, folder
+        self._job, self.folder, self._is_hurried = job, folder, is_hurried
         self._live, self._over = LiveFolder(folder), world.event()
         self._live.make()
         self._inode = self._live.path.stat().st_ino
@@ -110,11 +109,16 @@ class Node:
             self._unix = None if folder.share else ended_by(listening, UnixListener(self._live))
             self._tcp = ended_by(listening, self.meeting.listener()) if self.meeting else None
             listeners = [listener for listener in (self._unix, self._tcp) if listener]
-            self.server = Server(listeners, plan, meeting, store, self.fill, self.fetching, self.peer)
+            self.server = Server(listeners, meeting, store, self.fill, self.fetching, self.peer)
             listening.pop_all()
 
     def __str__(self) -> str:
         return f"node {self.plan.node} of {self.plan.num_nodes}, at {self._tcp or self._unix}"
+
+    @property
+    def plan(self) -> Plan:
+        """This node's part, as it is now."""
+        return self.fetching.plan
 
     @property
     def address(self) -> world.Address:
@@ -172,8 +176,7 @@ class Node:
             plan = within_room(plan, self.folder, self._claim, self._job.holder)
             self.store.keep(plan, self._lacking(plan))
         self.fetching.follow(plan)
-        self.server.follow(plan)
-        self.plan = plan
+        self.server.follow()
 
     def tell(self) -> None:
         """Tells the other nodes how this one is reached, if they may not know."""

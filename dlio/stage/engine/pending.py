@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from dlio.errors import StorageError
 from dlio.io import world
+from dlio.io.files import Span
 from dlio.stage.copies.blocks import BLOCK_BYTES
 from dlio.stage.engine.failures import Failures
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.store import Store
 from dlio.stage.engine.writing import MOST_BYTES
-from dlio.stage.protocol.wire import Span
 
 LOOK_SECONDS = 0.25  # between two rounds through the files that are left
 _IDLE_SECONDS = 5.0  # between two checks for unannounced work, once all is present

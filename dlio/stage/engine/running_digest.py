@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from dlio.cached import cached_property
 from dlio.errors import DigestError
 from dlio.io import files, world
+from dlio.io.files import Span
 from dlio.stage.copies.blocks import Blocks
 from dlio.stage.engine.writing import MOST_BYTES, PAGE_BYTES, Buffers, is_hole, opened, write_range
-from dlio.stage.protocol.wire import Span
 
 _READ_BYTES = MOST_BYTES
 _MOST_GAP = 16 << 20  # bytes that are read again while others wait to add more

@@ -21,7 +21,6 @@ from dlio.stage.engine.fill import LATER_SECONDS, Fill
 from dlio.stage.engine.store import Store
 from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.meeting.peer import Peer
-from dlio.stage.planning.plan import Plan
 from dlio.stage.protocol import wire
 from dlio.stage.protocol.connection import is_node, node_of
 from dlio.stage.protocol.serving import Listener, Serving
@@ -36,7 +35,7 @@ class Server:
 
     Args:
         listeners: where clients come in.
-        plan, meeting: the node's part, and the other nodes, if there are any.
+        meeting: the other nodes, if there are any.
         store, fill, fetching: the files that the node keeps, what brings them, and where all files come from.
         peer: returns the node's record.
     """
@@ -44,14 +43,13 @@ class Server:
     def __init__(
         self,
         listeners: Sequence[Listener],
-        plan: Plan,
         meeting: Meeting | None,
         store: Store,
         fill: Fill,
         fetching: Fetching,
         peer: Callable[[], Peer],
     ) -> None:
-        self._plan, self._meeting, self._peer = plan, meeting, peer
+        self._meeting, self._peer = meeting, peer
         self._store, self._fill, self._fetching, self._relay = store, fill, fetching, Relay(fetching)
         self._lock = world.lock()
         self._orders: dict[bytes, list[int]] = {}  # in which clients first use the shards
@@ -98,12 +96,13 @@ class Server:
             self._orders.setdefault(client, [])[request.file :] = [shard for shard, _ in request.spans]
         self.follow()
 
-    def follow(self, plan: Plan | None = None) -> None:
-        """Has the kept files fetched as the clients use them, of another plan if one is given."""
+    def follow(self) -> None:
+        """Has the kept files fetched as the clients use them."""
+        plan = self._fetching.plan
         with self._lock:
-            self._plan, orders = (latest := plan or self._plan), list(self._orders.values())
-        self._fill.follow(latest.order(orders))
-        if latest is not self._plan:
+            orders = list(self._orders.values())
+        self._fill.follow(plan.order(orders))
+        if plan is not self._fetching.plan:
             self.follow()
 
     def _left(self, client: bytes) -> None:
@@ -113,16 +112,16 @@ class Server:
 
     def stat(self) -> dict[str, Any]:
         """Returns how far this node and the others are; see dlio/stage/client/client.py."""
-        meeting = self._meeting
+        meeting, plan = self._meeting, self._fetching.plan
         others = meeting.told()[:_SHOWN_NODES] if meeting else []
         own = {**self._peer().to_json(), "told_seconds": 0, "hanging": self._fill.hanging}
         return {
-            "node": self._plan.node,
-            "num_nodes": self._plan.num_nodes,
+            "node": plan.node,
+            "num_nodes": plan.num_nodes,
             "source_bytes": self._fetching.source_bytes,
             "peer_bytes": self._fetching.peer_bytes,
             "sent_bytes": self.sent_bytes,
-            "keeps_all": self._plan.is_whole,
+            "keeps_all": plan.is_whole,
             "nodes": [own, *({**peer.to_json(), "told_seconds": age} for peer, age in others)],
         }
 
@@ -162,7 +161,7 @@ class Server:
         if request.op in (Op.SERVE, Op.AHEAD):
             is_owner = self._fetching.owns(number, begin, beat)  # first: then it may be kept
         elif request.op == Op.READ and number not in self._store:
-            self._fetching.has_another(self._plan, beat)
+            self._fetching.has_another(self._fetching.plan, beat)
         with suppress(FullError):
             if number in self._store:
                 origin = Origin.DISK

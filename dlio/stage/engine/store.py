@@ -15,6 +15,7 @@ from dlio.dataset.manifest import File
 from dlio.dataset.tree import SMALL_BYTES
 from dlio.errors import StorageError
 from dlio.io import files, trace, world
+from dlio.io.files import Span
 from dlio.rights.access import Access
 from dlio.stage.copies.base_folder import CONTROL
 from dlio.stage.copies.learned import Learned
@@ -24,7 +25,6 @@ from dlio.stage.engine import writing
 from dlio.stage.engine.failures import FullError
 from dlio.stage.engine.running_digest import Begun, Held, RunningDigest
 from dlio.stage.planning.plan import Plan
-from dlio.stage.protocol.wire import Span
 
 
 class Store:

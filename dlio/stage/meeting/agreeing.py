@@ -23,7 +23,7 @@ from dlio.stage.meeting.peer import STUCK_SECONDS, Peer
 from dlio.stage.planning.plan import Plan
 from dlio.stage.protocol import wire
 from dlio.stage.protocol.connection import AgentError, BusyError, Connection
-from dlio.stage.protocol.wire import Op, Request, Status
+from dlio.stage.protocol.wire import Op, Request
 
 _PATIENCE_SECONDS = 20.0  # without a new digest
 _LONGEST_SECONDS = STUCK_SECONDS / 2  # however long the copy took: then this node would be taken for stuck itself
@@ -98,23 +98,15 @@ def _told_by_all(meeting: Meeting, plan: Plan, numbers: Collection[int]) -> dict
 
 def _told(wanted: Sequence[int], connection: Connection) -> dict[int, bytes]:
     """Returns what a node has found of files; nothing of those that it has not finished; raises OSError."""
-    found, first, data = dict[int, bytes](), -wire.MOST_DIGESTS, b""
+    found, first, data = dict[int, bytes](), -wire.MOST_DIGESTS, bytearray()
+    limit, patience = wire.MOST_DIGESTS * DIGEST_BYTES, wire.STALL_SECONDS
     for number in wanted:
         if number >= first + wire.MOST_DIGESTS:
-            first, data = number, _asked(connection, number)
+            first, data = number, connection.answer(Request(Op.DIGESTS, number), limit=limit, patience=patience)
         start = (number - first) * DIGEST_BYTES
         if any(digest := data[start : start + DIGEST_BYTES]):
-            found[number] = digest
+            found[number] = bytes(digest)
     return found
-
-
-def _asked(connection: Connection, first: int) -> bytes:
-    """Returns the digests of the files from number `first` on."""
-    request, limit = Request(Op.DIGESTS, first), wire.MOST_DIGESTS * DIGEST_BYTES
-    status, _, length = connection.ask(request, limit=limit, patience=wire.STALL_SECONDS)
-    data = bytearray(length if status == Status.OK else 0)
-    connection.receive_into(memoryview(data))
-    return bytes(data)
 
 
 def _check(name: str, others: str, at_source: str, copy: Path, learned: Learned) -> None:

@@ -156,11 +156,9 @@ def _found(meeting: Meeting, content: str, lists: _Lists, own: world.Address | N
 def _asked(connection: Connection) -> bytes:
     """Returns the list that another process sends; raises OSError."""
     most = limits.manifest_bytes()
-    reply = connection.ask(Request(Op.LIST), limit=most, patience=_PATIENCE_SECONDS)
-    if reply.status != Status.OK:
+    data = connection.answer(Request(Op.LIST), limit=most, patience=_PATIENCE_SECONDS)
+    if not data:
         raise StorageError("its file system refused")
-    data = bytearray(reply.length)
-    connection.receive_into(memoryview(data))
     packed = zlib.decompressobj()
     try:
         found = packed.decompress(data, most)

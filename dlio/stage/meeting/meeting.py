@@ -19,13 +19,14 @@ from typing import Any
 from dlio.cluster import liveness
 from dlio.errors import MissingError
 from dlio.io import world
+from dlio.io.files import Span
 from dlio.locking.owner import Owner
 from dlio.stage.meeting.folder import MeetingFolder
 from dlio.stage.meeting.peer import JOIN_SECONDS, LATE_SECONDS, Introduced, Other, Peer, shortened
 from dlio.stage.protocol import tcp, wire
 from dlio.stage.protocol.connection import Answer, Connection, RefusedError, node_client
 from dlio.stage.protocol.tcp import TcpListener
-from dlio.stage.protocol.wire import Op, Request, Span
+from dlio.stage.protocol.wire import Op, Request
 
 _TELL_SECONDS = 600.0, 30.0  # between two checks of this node's record: its own, and that of another process
 _LOOK_SECONDS = 0.05, 5.0, 20.0  # between two searches for a node: at first, at most if it is late, and if it is lost
@@ -193,10 +194,8 @@ class Meeting:
 
     def _word_of(self, node: int, connection: Connection) -> Peer:
         """Returns what a node tells of itself; raises OSError, ValueError, KeyError or TypeError."""
-        reply = connection.ask(Request(Op.PEER, 0, self._spans()), limit=wire.MAX_STAT, patience=wire.SILENCE_SECONDS)
-        body = bytearray(reply.length)
-        connection.receive_into(memoryview(body))
-        record = json.loads(body)
+        asked = Request(Op.PEER, 0, self._spans())
+        record = json.loads(connection.answer(asked, limit=wire.MAX_STAT, patience=wire.SILENCE_SECONDS))
         self._learn((int(begin), int(end)) for begin, end in record["complete"])
         if (word := Peer.from_json(node, record)).needs_none:
             self._complete.add(node)

@@ -13,6 +13,10 @@ from dlio.stage.planning import owners
 
 Array = NDArray[np.float64]
 THREADS = 12  # by which a node reads; they hide some ms of each read
+# By which a node of a broadcast reads from the source, and as many get what others read. With 4 of each kind, both ends
+# of a transfer take less CPU time, but 25 nodes take an eighth longer where the source is about as fast as a disk
+# (benchmarks/NOTES.md).
+EXCHANGE_THREADS = THREADS // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +65,6 @@ class Flows:
     exchange: int = 0
     passed: int = 0
     returns: bool = False
-
-
-def exchange_threads() -> int:
-    """Returns by how many threads a node of a broadcast reads from the source; it gets what others read by as many.
-
-    With 4 of each kind, both ends of a transfer take less CPU time, but 25 nodes take an eighth longer where the source
-    is about as fast as a disk (benchmarks/NOTES.md).
-    """
-    return THREADS // 2
 
 
 def flows_alone(read: Array, opens: Array, threads: int, *, returns: bool = False) -> Flows:

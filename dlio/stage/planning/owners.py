@@ -21,13 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlio.errors import UsageError
+from dlio.io.files import Span
 from dlio.io.sizes import counted
 
 BLOCK_BYTES = 4 << 20  # copied, and passed from node to node, at a time; a divided file is cut into such pieces
 _SHARE = 4  # a shard of more than such a part of what a node reads is divided, else some would read much more
 _PROBES = 64  # for an owner; then any node that is present, so that one node of thousands is found, too
-
-Span = tuple[int, int]  #: from a byte up to another
 
 
 def assign(sizes: Sequence[int], num_nodes: int, copies: int = 1) -> list[tuple[int, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, chain, zip_longest
@@ -14,8 +14,8 @@ from dlio.cached import cached_property
 from dlio.dataset.manifest import File, Manifest
 from dlio.dataset.shard import files_of
 from dlio.dataset.tree import fetched, groups_of
+from dlio.io.files import Span
 from dlio.stage.planning import owners
-from dlio.stage.planning.owners import Span
 
 
 @dataclass(frozen=True)
@@ -135,14 +135,20 @@ class Plan:
         if self.manifest.node is None:
             nodes = self.node, self.num_nodes
             return kept_shards(self._sizes, self._keepers, *nodes, self.room, only_own=self.is_waiting)
-        here = [shard for shard, each in enumerate(self.manifest.shards) if self.manifest.node in each.nodes]
-        sizes = [self._sizes[shard] for shard in here]
-        return [here[each] for each in kept_shards(sizes, [self.node] * len(here), self.node, 1, self.room)]
+        sizes = [self._sizes[shard] for shard in self._here]
+        return [self._here[each] for each in kept_shards(sizes, [self.node] * len(sizes), self.node, 1, self.room)]
+
+    @cached_property
+    def _here(self) -> list[int]:
+        """The shards that a staged copy holds, as `Manifest.shards_here`."""
+        own = self.manifest.node
+        shards = enumerate(self.manifest.shards)
+        return [number for number, each in shards if own is None or not each.nodes or own in each.nodes]
 
     @cached_property
     def kept(self) -> frozenset[int]:
         """The numbers of the files that this node keeps: those of its shards, and the small files of the others."""
-        read = range(len(self._sizes)) if self.num_nodes > 1 else self._numbers(self.manifest.shards_here)
+        read = range(len(self._sizes)) if self.num_nodes > 1 else self._here
         kept = set(self.kept_shards)
         others = [shard for shard in read if shard not in kept]
         return frozenset(self._in_order(self.kept_shards)) | frozenset(self._small(others))
@@ -150,7 +156,7 @@ class Plan:
     @cached_property
     def is_whole(self) -> bool:
         """Whether the node keeps everything that a staged copy holds."""
-        return self.kept.issuperset(self.numbers_of(self.manifest.shards_here))
+        return self.kept.issuperset(self._in_order(self._here))
 
     @property
     def wanted(self) -> list[File]:
@@ -168,14 +174,6 @@ class Plan:
     def needs_peers(self) -> bool:
         """Whether loaders need an agent though this node's part is complete."""
         return self.manifest.node is not None and self.num_nodes > 1
-
-    def numbers_of(self, shards: Collection[object]) -> list[int]:
-        """Returns the numbers of the files of shards of the manifest."""
-        return list(self._in_order(self._numbers(shards)))
-
-    def _numbers(self, shards: Collection[object]) -> list[int]:
-        chosen = set(map(id, shards))
-        return [number for number, shard in enumerate(self.manifest.shards) if id(shard) in chosen]
 
     def shard_of(self, number: int) -> int:
         """Returns the shard that a file belongs to."""

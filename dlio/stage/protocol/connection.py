@@ -93,6 +93,12 @@ class Connection:
         self.receive_into(target)
         return origin
 
+    def answer(self, request: Request, *, limit: int, patience: float = float("inf")) -> bytearray:
+        """Returns the body of a reply; empty if the server has nothing; the arguments and errors are those of `ask`."""
+        data = bytearray(self.ask(request, limit=limit, patience=patience).length)
+        self.receive_into(memoryview(data))
+        return data
+
     def receive_into(self, target: memoryview) -> None:
         """Fills `target` with the next bytes of a body; raises WireError or OSError if the connection fails."""
         wire.receive_into(self._peer, target)

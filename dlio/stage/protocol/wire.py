@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from dlio.errors import StorageError
 from dlio.io import world
+from dlio.io.files import Span
 
 CONNECT_SECONDS = 2.0  # to connect to a node and to prove the token
 PERSIST_SECONDS = 30.0  # in which a loader tries again to connect to an agent that has no room
@@ -35,9 +36,6 @@ _SAME = "run the same dlio in all processes of a job"
 _HEAD = struct.Struct("<4sBBHI")
 _RANGE = struct.Struct("<QQ")
 _REPLY = struct.Struct("<4sBBHQ")
-
-#: Where bytes of a file begin and end.
-Span = tuple[int, int]
 
 
 class Op(IntEnum):

@@ -19,7 +19,7 @@ import numpy as np
 
 from dlio.stage.job import Job, whole_copy
 from dlio.stage.planning.cost import Cost, Machine, Volume
-from dlio.stage.planning.flows import Flows, Sizes, dealt, exchange_threads, idle_seconds
+from dlio.stage.planning.flows import EXCHANGE_THREADS, Flows, Sizes, dealt, idle_seconds
 from dlio.stage.planning.owners import BLOCK_BYTES, largest_whole
 from dlio.stage.planning.plan import Plan
 from dlio.stage.strategies import Needs
@@ -45,7 +45,7 @@ def flows(sizes: Sizes, num_nodes: int, copies: int) -> Flows:
     """Returns the bytes that the nodes move; each is read once."""
     read, opens, passed = dealt(sizes, num_nodes)
     all_bytes = np.full(num_nodes, read.sum())
-    return Flows(read, opens, all_bytes - read, all_bytes, exchange_threads(), exchange=num_nodes, passed=passed)
+    return Flows(read, opens, all_bytes - read, all_bytes, EXCHANGE_THREADS, exchange=num_nodes, passed=passed)
 
 
 def plan(job: Job) -> Plan:

@@ -18,6 +18,7 @@ import pytest
 from dlio.dataset.manifest import File
 from dlio.errors import StorageError
 from dlio.io import files, world
+from dlio.io.files import Span
 from dlio.stage.copies.blocks import BLOCK_BYTES
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import FILES, LiveFolder
@@ -31,7 +32,7 @@ from dlio.stage.engine.store import Store
 from dlio.stage.meeting.folder import MeetingFolder
 from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.planning import flows
-from dlio.stage.protocol.wire import Origin, Span
+from dlio.stage.protocol.wire import Origin
 from dlio.stage.transfer.source import StagingSource
 from tests.helpers.live import Anywhere, FetchedBy, eventually, plan_of, store_of
 from tests.helpers.staging import MiB
