@@ -67,9 +67,9 @@ class Flows:
     returns: bool = False
 
 
-def flows_alone(read: Array, opens: Array, threads: int, *, returns: bool = False) -> Flows:
+def flows_alone(read: Array, opens: Array, threads: int) -> Flows:
     """Returns the flows of nodes that each write what they read; the arrays are those of `Flows`."""
-    return Flows(read, opens, np.zeros_like(read), read, threads, returns=returns)
+    return Flows(read, opens, np.zeros_like(read), read, threads)
 
 
 def totals(places: NDArray[np.int64], amounts: NDArray[np.int64], num_nodes: int) -> Array:

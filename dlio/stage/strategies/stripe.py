@@ -13,8 +13,6 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-import numpy as np
-
 from dlio.dataset.shard import files_of
 from dlio.errors import StorageError
 from dlio.io import lustre
@@ -23,10 +21,9 @@ from dlio.io.lustre import Layout, stripe_count
 from dlio.io.sizes import counted
 from dlio.stage.job import Job, whole_copy
 from dlio.stage.planning.cost import Cost, Machine, Volume
-from dlio.stage.planning.flows import THREADS, Flows, Sizes, flows_alone, totals
-from dlio.stage.planning.owners import assign_first
+from dlio.stage.planning.flows import Flows, Sizes
 from dlio.stage.planning.plan import Plan, partitioned
-from dlio.stage.strategies import Needs
+from dlio.stage.strategies import Needs, partition
 
 NEEDS = Needs(shared=True)
 copy_name = whole_copy
@@ -49,9 +46,7 @@ def cost(volume: Volume, machine: Machine, copies: int) -> Cost:
 
 def flows(sizes: Sizes, num_nodes: int, copies: int) -> Flows:
     """Returns the bytes that the nodes move; each copies its share within the shared file system."""
-    owners = np.array(assign_first(sizes.shards.tolist(), num_nodes), np.int64)
-    read, opens = (totals(owners, each, num_nodes) for each in (sizes.shards, sizes.num_files))
-    return flows_alone(read, opens, THREADS, returns=True)
+    return replace(partition.flows(sizes, num_nodes, 1), returns=True)
 
 
 def plan(job: Job) -> Plan:
