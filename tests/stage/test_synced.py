@@ -24,6 +24,9 @@ def test_a_staged_file_is_on_the_disk_before_it_gets_its_name(
     assert names >= {NAME, *(file.name for shard in dataset.shards for file in shard.files)}
     assert [path for path in disk.too_early if ".dlio" not in path.parts] == []
     assert staged.root not in disk.names_to_sync
+    disk.names_to_sync.add(staged.root)  # as by a process that was killed after it had published the copy
+    dlio.stage(dataset, tmp_path / "node", strategy="replicate")
+    assert staged.root not in disk.names_to_sync
 
 
 def test_the_names_of_a_copy_are_on_the_disk_before_its_manifest(

@@ -19,7 +19,7 @@ from dlio.dataset.manifest import File
 from dlio.dataset.shard import files_of
 from dlio.errors import DlioError, StorageError
 from dlio.io import limits, world
-from dlio.io.files import FULL
+from dlio.io.files import FULL, sync_folder
 from dlio.locking.claim import claimed
 from dlio.locking.claim_file import Claim, is_in_force
 from dlio.stage.client.client import Client
@@ -66,13 +66,16 @@ def complete(job: Job, strategy: Strategy, meeting: Meeting | None = None) -> Ou
     """
     try:
         if strategy.NEEDS.shared:
-            return choosing_again(partial(_complete_together, job, strategy))
-        return choosing_again(partial(_complete, job, strategy.plan(job), strategy.copy_name(job), meeting))
+            found = choosing_again(partial(_complete_together, job, strategy))
+        else:
+            found = choosing_again(partial(_complete, job, strategy.plan(job), strategy.copy_name(job), meeting))
     except BaseException as error:
         if meeting:
             problem = error.text if isinstance(error, DlioError) else str(error)
             meeting.leave(meeting.word(lacks=1, why=problem))
         raise
+    sync_folder(found.manifest.root)  # another process may have published the copy, and been killed before it did this
+    return found
 
 
 def _complete(job: Job, plan: Plan, copy: str, meeting: Meeting | None) -> Outcome:
