@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from dlio.stage.engine import pending, writing
+from dlio.stage.engine import pending, pieces, writing
 from dlio.stage.engine.writing import MOST_BYTES
 from dlio.stage.planning import flows, owners
 from dlio.stage.planning.plan import Plan
@@ -165,9 +165,13 @@ def run(
 @contextmanager
 def pieces_of(num_bytes: int) -> Iterator[None]:
     """Makes the engine fetch pieces of this many bytes at first and at most: small files come in several, too."""
-    least, first = partial(pending.PieceSize, num_bytes), pending.PieceSize
+    least, first = partial(pieces.PieceSize, num_bytes), pieces.PieceSize
     smaller = (lambda *_: least()) if num_bytes < MOST_BYTES else first
-    with mock.patch.object(pending, "PieceSize", smaller), mock.patch.object(pending, "MOST_BYTES", num_bytes):
+    with (
+        mock.patch.object(pending, "PieceSize", smaller),
+        mock.patch.object(pending, "MOST_BYTES", num_bytes),
+        mock.patch.object(pieces, "MOST_BYTES", num_bytes),
+    ):
         yield
 
 

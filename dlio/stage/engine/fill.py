@@ -17,7 +17,8 @@ from dlio.io.files import Span
 from dlio.io.threads import started_up_to
 from dlio.stage.engine.failures import ADVICE, GIVE_UP_SECONDS, Failures, LaterError, Waiters, Work
 from dlio.stage.engine.fetch import Fetching
-from dlio.stage.engine.pending import Pending, Piece
+from dlio.stage.engine.pending import Pending
+from dlio.stage.engine.pieces import Piece
 from dlio.stage.engine.store import Store
 from dlio.stage.engine.writing import Buffers
 from dlio.stage.meeting.peer import STUCK_SECONDS

@@ -8,112 +8,18 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from dlio.errors import StorageError
 from dlio.io import world
 from dlio.io.files import Span
-from dlio.stage.copies.blocks import BLOCK_BYTES
 from dlio.stage.engine.failures import Failures
 from dlio.stage.engine.fetch import Fetching
+from dlio.stage.engine.pieces import FetchBudget, Piece, PieceSize, without
 from dlio.stage.engine.store import Store
 from dlio.stage.engine.writing import MOST_BYTES
 
 LOOK_SECONDS = 0.25  # between two rounds through the files that are left
 _IDLE_SECONDS = 5.0  # between two checks for unannounced work, once all is present
-_LEAST_BYTES = 256 << 10  # whole blocks, as every size between
-_SHORT_SECONDS, _LONG_SECONDS = 0.25, 1.0
-_QUIET_SECONDS = 0.5  # since something was urgent
-_BURST_SECONDS = 3.0  # in which a loader that begins gets nearly all
-# pieces at a time, and their bytes; the first of an agent that has just started, for a loader that comes next
-_OPENING, _QUIET, _BUSY, _BURST, _NONE = (2, 512 << 10), (4, MOST_BYTES), (4, 512 << 10), (1, 128 << 10), (0, 0)
-_OPENING_SECONDS = 0.02  # for which such a loader may have to wait for one of them
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A span of a file, by its number."""
-
-    number: int
-    begin: int
-    end: int
-
-
-class PieceSize:
-    """The size of a piece: as much as comes in about half a second, so that a slow source shows progress.
-
-    Attributes:
-        num_bytes: the bytes of a piece.
-        rate: bytes a second of the latest piece that was not tiny; 0 before the first.
-    """
-
-    def __init__(self, first: int = 1 << 20) -> None:
-        self.num_bytes, self.rate = first, 0.0
-
-    def pieces(self, number: int, spans: Sequence[Span]) -> Iterator[Piece]:
-        """Yields the pieces of spans of a file."""
-        for begin, end in spans:
-            for start in range(begin, end, self.num_bytes):
-                yield Piece(number, start, min(start + self.num_bytes, end))
-
-    def note(self, num_bytes: int, seconds: float) -> None:
-        """Learns how long a piece took."""
-        if num_bytes >= _LEAST_BYTES:
-            self.rate = num_bytes / max(seconds, 1e-6)
-        if num_bytes == self.num_bytes:
-            if seconds > _LONG_SECONDS:
-                self.num_bytes = max(num_bytes // 2, _LEAST_BYTES)
-            elif seconds < _SHORT_SECONDS:
-                self.num_bytes = min(num_bytes * 2, MOST_BYTES)
-
-
-class FetchBudget:
-    """Limits what is fetched while no reader waits for it: less while readers wait, whose pieces come after it.
-
-    Args:
-        hurried: pieces at a time while nothing is urgent, if somebody waits for all files; else 0.
-    """
-
-    def __init__(self, hurried: int = 0) -> None:
-        self._hurried = hurried
-        self._urgent_at = self._burst_began = 0.0
-        self._began = world.monotonic()
-
-    def note_urgent(self) -> None:
-        """Counts a reader that waits."""
-        now = world.monotonic()
-        if now - self._urgent_at > _QUIET_SECONDS:
-            self._burst_began = now
-        self._urgent_at = now
-
-    def now(self, rate: float, *, may_wait: bool = False) -> tuple[int, int]:
-        """Returns the pieces at a time, and the bytes of each, if the latest piece came at this rate.
-
-        None while readers wait if they `may_wait`: other nodes have them, and the source has more.
-        """
-        now = world.monotonic()
-        if now - self._urgent_at <= _QUIET_SECONDS:
-            if may_wait:
-                return _NONE
-            return _BURST if now - self._burst_began < _BURST_SECONDS else _BUSY
-        if self._hurried:
-            return self._hurried, MOST_BYTES
-        soon = int(rate * _OPENING_SECONDS)
-        if soon >= MOST_BYTES or now - self._began > _BURST_SECONDS:
-            return _QUIET
-        return _OPENING[0], max(_OPENING[1], soon - soon % BLOCK_BYTES)
-
-
-def without(span: Span, taken: Sequence[Piece]) -> Iterator[Span]:
-    """Yields the parts of a span that are in none of the pieces."""
-    begin, end = span
-    for piece in sorted(taken, key=lambda piece: piece.begin):
-        if piece.begin < end and begin < piece.end:
-            if begin < piece.begin:
-                yield begin, piece.begin
-            begin = max(begin, piece.end)
-    if begin < end:
-        yield begin, end
 
 
 class Pending:
@@ -236,8 +142,23 @@ class Pending:
                     queue.append(piece)
                 continue
             if (lacking := self._lacking(piece, queue, MOST_BYTES)) is not None:
-                return lacking
+                return self._widened(lacking) if queue is self._asked else lacking
         return None
+
+    def _widened(self, piece: Piece) -> Piece:
+        """Returns a piece that is under way, now with what is missing around it."""
+        number, (begin, end) = piece.number, self.pace.around(piece)
+        if (begin, end) == (piece.begin, piece.end):
+            return piece
+        self._under_way[number].remove(piece)
+        with suppress(StorageError):  # else without
+            span = begin, min(end, self._store.listed[number].num_bytes)
+            missing = self._store.missing(number, [span], begins=False)
+            for first, last in self._free(number, self._share(number, missing)):
+                if first <= piece.begin and piece.end <= last <= first + MOST_BYTES:
+                    piece = Piece(number, first, last)
+        self._under_way[number].append(piece)
+        return piece
 
     def _next_ahead(self, most: int) -> Piece | None:
         if (piece := self._next_of(self._asked_ahead)) is not None:

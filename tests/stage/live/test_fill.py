@@ -27,7 +27,8 @@ from dlio.stage.engine import pending
 from dlio.stage.engine.failures import Failures, Work
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
-from dlio.stage.engine.pending import FetchBudget, Pending, Piece
+from dlio.stage.engine.pending import Pending
+from dlio.stage.engine.pieces import FetchBudget, Piece
 from dlio.stage.engine.store import Store
 from dlio.stage.meeting.folder import MeetingFolder
 from dlio.stage.meeting.meeting import Meeting
@@ -519,6 +520,48 @@ def test_copies_of_what_others_read_wait_longest_while_readers_do(monkeypatch: p
     assert few * fewer_each < most * bytes_each
     now += 1.0
     assert budget.now(1e8, may_wait=True) == budget.now(1e8)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "brought", "size"), [(0.02, 1, 16), (0.02, 33, 256), (0.02, 900, 4096), (0.001, 900, 16)]
+)
+def test_a_reader_of_a_far_source_gets_what_is_around_its_record(
+    seconds: float, brought: int, size: int, tmp_path: Path
+) -> None:
+    """More when more was brought, and no piece twice; of a near source just the blocks of the record."""
+    store = _store(tmp_path, listed := [File("a.bin", 8 * MiB, "xxh3-128:0")])
+    fetching = Fetching(cast(StagingSource, Anywhere()), plan_of(listed))
+    wanted = Pending(store, Failures(), fetching, defaultdict(list), 8, is_hurried=False)
+    for num_bytes in (BLOCK_BYTES, *[MiB] * brought):
+        wanted.pace.note(num_bytes, seconds)
+    size <<= 10
+    begin = 3 * MiB + 5 * BLOCK_BYTES
+    first = begin if size == BLOCK_BYTES else begin - begin % size
+    for number in range(2):
+        wanted.ask(0, [(begin, begin + BLOCK_BYTES)], is_urgent=True, comes_first=True)
+        assert wanted.take() == ((Piece(0, first, first + size), True) if number == 0 else None)
+    begin = 8 * MiB - BLOCK_BYTES
+    wanted.ask(0, [(begin, 8 * MiB)], is_urgent=True, comes_first=True)
+    assert wanted.take() == (Piece(0, 8 * MiB - size, 8 * MiB), True)
+    store.close()
+
+
+def test_what_comes_slowly_or_is_under_way_is_not_fetched_with_a_record(tmp_path: Path) -> None:
+    store = _store(tmp_path, listed := [File("a.bin", 8 * MiB, "xxh3-128:0")])
+    fetching = Fetching(cast(StagingSource, Anywhere()), plan_of(listed))
+    wanted = Pending(store, Failures(), fetching, defaultdict(list), 8, is_hurried=False)
+    wanted.follow([0])
+    taken = wanted.take()
+    assert taken and taken[0].begin == 0
+    for num_bytes, seconds in [(BLOCK_BYTES, 0.02), *[(4 * MiB, 0.1)] * 99, *[(num * MiB, 0.1) for num in (2, 1)]]:
+        wanted.pace.note(num_bytes, seconds)
+    begin = taken[0].end + BLOCK_BYTES
+    for size in (512 << 10, MiB):
+        assert wanted.pace.around(Piece(0, 5 * MiB, 5 * MiB + 1)) == (5 * MiB, 5 * MiB + size)
+        wanted.pace.note(512 << 10, 0.03)
+    wanted.ask(0, [(begin, begin + BLOCK_BYTES)], is_urgent=True, comes_first=True)
+    assert wanted.take() == (Piece(0, taken[0].end, -(-begin // MiB) * MiB), True)
+    store.close()
 
 
 @pytest.mark.parametrize(("is_far", "numbers"), [(True, [0, 1, 2, 1]), (False, [0, 0, 1, 1])])
