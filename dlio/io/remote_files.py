@@ -167,9 +167,8 @@ def _open(url: str, given: str, is_alone: bool) -> tuple[AbstractFileSystem, str
         from fsspec.core import url_to_fs
     _check(given)
     try:
-        options = {
-            "config_kwargs": {"max_pool_connections": _CONNECTIONS} | conf.get("s3", {}).get("config_kwargs", {})
-        }
+        configured = (conf.get(name, {}).get("config_kwargs") for name in ("s3a", "s3"))  # the former wins in fsspec
+        options = {"config_kwargs": {"max_pool_connections": _CONNECTIONS} | (next(filter(None, configured), {}))}
         of_store = options if url.lower().startswith("s3") else {}
         file_system, root = url_to_fs(url, skip_instance_cache=is_alone, **of_store)
     except Exception as error:

@@ -75,7 +75,7 @@ def test_the_next_run_reads_only_what_is_missing(tmp_path: Path, capsys: pytest.
     assert re.search(ended, capsys.readouterr().out)
     staged, summary = run(source, tmp_path / "local", strategy="replicate")
     assert_staged(staged, source)
-    assert 0 < summary.source_bytes <= 16 * MiB
+    assert summary.source_bytes <= 16 * MiB  # other threads wrote until the process was killed
 
 
 def test_what_a_crash_of_the_machine_left_is_not_believed(tmp_path: Path) -> None:

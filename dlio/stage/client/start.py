@@ -193,16 +193,18 @@ def _ensured(task: Task, job: Job) -> StagedFolder:
 
 
 def _check_asked(task: Task, live: LiveFolder) -> None:
-    """Raises UsageError if a task asks for what the agent that runs does not do."""
+    """Raises UsageError if a task asks for what this job's agent does not do; warns if it is another job's."""
     if (running := Task.of(live)) is None:
         return
     is_other = task.cache_bytes not in (None, running.cache_bytes)
     for option, differs in (("cache size", is_other), ("mode", task.options.mode not in (None, running.options.mode))):
-        if differs:
+        if differs and running.is_ours:
             raise UsageError(
                 f"the agent that fills {live.staged.path} has another {option}: leave the {option} out, or end the "
                 f"agent first with dlio clean {live.staged.dest}"
             )
+        if differs:
+            _log.warning("%s is filled for another job, with another %s, which stays", live.staged.path, option)
 
 
 def _under_way(content_id: str, dest: str | os.PathLike[str] | None) -> Task | None:

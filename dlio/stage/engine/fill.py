@@ -60,7 +60,8 @@ class Fill:
         self._finishers = self._most * kinds if is_hurried else _FINISHERS
         self._progress, self.latest = dict[int, float](), world.monotonic()
         self._buffers, self._threads = Buffers(), list[world.Thread]()
-        self._moving = dict[tuple[int, int], bool]()  # the pieces that are fetched, or else written, in order
+        #: the pieces that are fetched, or else written, in order, and since when
+        self._moving = dict[tuple[int, int], tuple[bool, float]]()
         self._stopped, self._ends_at = False, float("inf")
 
     def start(self, threads: int = 0) -> None:
@@ -91,10 +92,11 @@ class Fill:
     @property
     def hanging(self) -> str:
         """Who was asked first of all that do not answer, and for how long nothing has come; "" if it is a moment."""
-        idle, first = world.monotonic() - self.latest, next(iter(list(self._moving.items())), None)
-        if idle <= GIVE_UP_SECONDS or not (first or self._finishing):
+        (number, _), (is_fetched, since) = next(iter(list(self._moving.items())), ((0, 0), (False, 0.0)))
+        idle = world.monotonic() - max(self.latest, since)
+        if idle <= GIVE_UP_SECONDS or not (since or self._finishing):
             return ""
-        who = f"{self._fetching.asked(first[0][0])} has sent" if first and first[1] else f"{self._store} has taken"
+        who = f"{self._fetching.asked(number)} has sent" if is_fetched else f"{self._store} has taken"
         return f"{who} nothing for {idle:.0f} s"
 
     @property
@@ -236,9 +238,9 @@ class Fill:
         buffer = self._buffers.take()
         target, release = buffer[: piece.end - piece.begin], partial(self._buffers.give_back, buffer)
         try:
-            self._moving[number, begin] = True
+            self._moving[number, begin] = True, world.monotonic()
             origin = self._fetching.fetch(number, begin, target, is_urgent)
-            self._moving[number, begin] = False
+            self._moving[number, begin] = False, world.monotonic()
             is_cached = is_urgent or (self._is_read_soon and origin == Origin.SOURCE)
             if world.monotonic() > self._ends_at:  # it hung, and was left behind: a successor may write these files
                 raise StorageError(f"{self._store.source_name(number)} answered too late: {ADVICE}")

@@ -141,7 +141,11 @@ def test_a_long_problem_keeps_its_beginning_and_its_reason() -> None:
 
 
 def test_who_waits_hears_what_the_agent_keeps_and_not_what_would_be_chosen(
-    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    source: Manifest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     with working(task(source.root, tmp_path, cache_bytes=3_000_000)):
         background = ["stage", str(source.root), str(tmp_path), "--background"]
@@ -150,6 +154,10 @@ def test_who_waits_hears_what_the_agent_keeps_and_not_what_would_be_chosen(
         assert "has another cache size: leave" in capsys.readouterr().err
         assert main([*background, "--strategy", "replicate", "--mode", "640"]) == 2
         assert "has another mode: leave" in capsys.readouterr().err
+        with monkeypatch.context() as other:
+            other.setenv("PBS_JOBID", "4711.pbs")
+            assert main([*background, "--cache-size", "1M"]) == 0
+        assert "is filled for another job, with another cache size, which stays" in caplog.text
         monkeypatch.setattr(Topology, "from_env", lambda: Topology(0, 2, 0, 1, 0, 2))
         monkeypatch.setattr(choice, "room", lambda _: FileSystem("xfs", "/", 1, None))
         assert main(["stage", str(source.root), str(tmp_path), "--wait"]) == 4
