@@ -6,6 +6,7 @@ import errno
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -118,3 +119,23 @@ def test_a_bucket_has_as_many_connections_as_readers_wait(server: Server) -> Non
     with ThreadPoolExecutor(16) as threads:
         found = list(threads.map(lambda number: files.fetch("a", 5, (number, number + 5)), range(16)))
     assert found == [CONTENT[number : number + 5] for number in range(16)]
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
+def test_a_bucket_is_asked_as_the_user_configures_it(
+    scheme: str, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fsspec.config import conf
+
+    monkeypatch.setitem(conf, scheme, {"config_kwargs": {"user_agent_extra": "of-a-site"}})
+    assert RemoteFiles(f"{scheme}://bucket/in", is_alone=True).fetch("a", 5, (0, 5)) == CONTENT[:5]
+    assert "of-a-site" in server.asked[0][1]["User-Agent"]
+
+
+def test_a_server_without_ranges_is_asked_once_for_each(server: Server) -> None:
+    server.status = lambda number: 200
+    files = RemoteFiles("s3://bucket/in", is_alone=True)
+    for number in range(1, 4):
+        with suppress(StorageError):
+            files.fetch("a", 5, (0, 5))
+        assert len(server.asked) == number
