@@ -57,3 +57,13 @@ def test_memory_is_the_text_and_eight_bytes_a_key():
         assert len(keys) == count
     assert sizes[60_000] < 60_000 * (24 + 8) * 1.3  # 24 bytes of text; what grows is grown ahead by an eighth
     assert sizes[60_000] < 2.2 * sizes[30_000]
+
+
+def test_keys_may_come_in_memory_that_is_not_aligned() -> None:
+    """As Dask sends them."""
+    buffers: list[pickle.PickleBuffer] = []
+    keys = Keys.of(["a", "b/ü", "c"])
+    sent = pickle.dumps(keys, protocol=5, buffer_callback=buffers.append)
+    moved = [memoryview(b"-" + buffer.raw())[1:] for buffer in buffers]
+    found = pickle.loads(sent, buffers=moved)
+    assert found == keys and found[1] == "b/ü" and list(found) == list(keys)
