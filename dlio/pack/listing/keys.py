@@ -64,7 +64,7 @@ class Keys(Sequence[str]):
     def __init__(self, pieces: Pieces) -> None:
         """Keeps the keys in UTF-8."""
         # A memoryview gives single numbers in less time, but none of memory that is not aligned, as Dask may send it.
-        bounds = np.require(pieces.bounds, np.int64, "AC")
+        bounds = np.require(pieces.bounds, np.int64, ("A", "C"))
         self.pieces, self._bounds = Pieces(pieces.data, bounds), bounds.data
 
     def __reduce__(self) -> tuple[type[Keys], tuple[Pieces]]:
