@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -97,9 +98,11 @@ def users_of(folder: StagedFolder) -> str:
 
 
 def why_kept(folder: StagedFolder) -> str:
-    """Returns why a copy is not removed."""
+    """Returns why a copy is not removed; "" if another process removes it."""
     if users := users_of(folder):
         return f"used by {users}"
+    if not os.path.lexists(folder.path):
+        return ""
     owner = lease.owner_of(folder)
     return "its removal was interrupted or failed" if may_change(owner) else f"it belongs to user {owner}"
 
@@ -133,7 +136,7 @@ def make_room(folder: StagedFolder, needed_bytes: int, needed_files: int) -> Non
             return filesystem_of(folder.path).check_room(folder.path, needed_bytes, needed_files)
         except StorageError as error:
             if not any(map(remove_unused, others)):
-                used = "".join(f"; {other.path} stays: {why_kept(other)}" for other in _others(folder))
+                used = "".join(f"; {other.path} stays: {why}" for other in _others(folder) if (why := why_kept(other)))
                 raise StorageError(error.errno, f"{error.strerror}{used}") from error
 
 

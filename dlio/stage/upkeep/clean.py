@@ -127,7 +127,7 @@ def _outcomes(
         elif remove_unused(copy):
             yield [str(copy.path)], _REMOVED, ""
         else:
-            yield [str(copy.path)], _KEPT, why_kept(copy) if copy.path.exists() else ""  # else another one removes it
+            yield [str(copy.path)], _KEPT, why_kept(copy)
     for folder in cleaned:
         _sweep(folder)
     if problems:
