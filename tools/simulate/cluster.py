@@ -51,7 +51,7 @@ class Cluster:
         base: an empty folder, for the folders of all disks.
         size: how much there is.
         weather: of the network.
-        keeps_track: whether nodes can lose their power.
+        keeps_track: whether disks know what is durable: power can be lost, or a sync fails.
     """
 
     def __init__(

@@ -63,7 +63,7 @@ class Disk:
         root: the folder, whose name it has in the trace.
         clock: by which it stamps times.
         speed: of it.
-        keeps_track: whether power can be lost.
+        keeps_track: whether it knows what is durable.
 
     Attributes:
         opens, flips: files that were opened, and reads of which a bit was wrong.

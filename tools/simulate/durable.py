@@ -128,6 +128,11 @@ class Durable:
         if entry := self._entries.get(os.fstat(descriptor).st_ino):
             entry.clean.difference_update(range(offset // PAGE_BYTES, -(-(offset + count) // PAGE_BYTES)))
 
+    def holds(self, path: Path) -> bool:
+        """Returns whether a loss of power would leave all of a file's data, under whatever name."""
+        entry = self._entries.get(path.stat().st_ino)
+        return entry is not None and entry.data == path.read_bytes()
+
     def replaces(self, source: str, target: str) -> None:
         """Notes a rename that comes next, of paths within the folder."""
         path, inode = os.path.relpath(target, self._root), os.lstat(source).st_ino

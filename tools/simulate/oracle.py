@@ -178,6 +178,8 @@ class Oracle:
             self._scheduler.note("named", disk.name, name)
             if found.read_bytes() != self._contents[name]:
                 self.broken("proved-name", f"{call.path} on {disk.name} is not what its digest says")
+            elif disk.durable and not disk.durable.holds(found):
+                self.broken("proved-name", f"{call.path} on {disk.name} is not on the disk as its digest says")
         elif name == MANIFEST:
             self._check_lease(found.parent)
 

@@ -28,6 +28,7 @@ from tools.simulate.scheduler import MS, LivelockError, S, Scheduler
 
 _SLOWING = {"latency", "bandwidth", "late", "think", "twice"}  # what takes time without a fault
 VERSION = 9  #: of what seeds mean
+_LOSING = ("power", "gone", "disk-eio-sync")  # with these, disks keep track of what is durable
 _OF_PEOPLE = ("late", "leave", "think", "twice", "doubt")
 _STEP = 1 * S
 _LAST_FAULT = 60 * S  # then all is healed
@@ -134,8 +135,8 @@ def run(
     scheduler = Scheduler(seed, keep=keep)
     _ENDED.append(scheduler)
     kind = kind_of(seed)
-    has_power = any(fault.kind in ("power", "gone") for fault in faults)
-    cluster = Cluster(scheduler, base, size, Weather(), keeps_track=has_power)
+    keeps_track = any(fault.kind in _LOSING for fault in faults)
+    cluster = Cluster(scheduler, base, size, Weather(), keeps_track=keeps_track)
     injector, outcome = Injector(cluster), Outcome(seed, str(kind))
     handler = TraceLog(cluster.world, base)
     catch_logs(handler)

@@ -104,9 +104,9 @@ class Watching:
                 self._held[held] -= 1
                 release()
 
-            self._held[held] += 1
             put(held, digest, begin, data, released)
-            if self._held[held] > MOST_HELD:
+            self._held[held] += 1
+            if self._held[held] > min(held._most, MOST_HELD):
                 self._oracle.broken("memory", f"{self._process} holds {self._held[held]} pieces that came too early")
 
         return counted

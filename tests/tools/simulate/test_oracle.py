@@ -20,10 +20,12 @@ from dlio.stage.copies.folder import LIVE
 from dlio.stage.copies.live_folder import FILES
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
+from dlio.stage.engine.running_digest import Held
 from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.protocol import tcp
 from tools.simulate.clock import Clock
 from tools.simulate.data_set import DataSet
+from tools.simulate.durable import Durable
 from tools.simulate.oracle import GIVEN_BACK, PACE, PATIENCE, Oracle
 from tools.simulate.orders import Orders
 from tools.simulate.process import Process
@@ -100,6 +102,20 @@ def test_a_wrong_file_is_noticed_when_it_gets_its_name(scene):
     assert not scene.broken
     scene.name(next(iter(scene.data.contents)), b"wrong")
     assert scene.broken == ["proved-name"]
+
+
+@pytest.mark.parametrize("syncs", [[True], [False], [], [False, True]])  # whether each succeeds
+def test_a_file_that_is_not_on_the_disk_when_it_gets_its_name_is_noticed(scene, syncs):
+    durable = scene.disk.durable = Durable(scene.disk.root)
+    name, data = next(iter(scene.data.contents.items()))
+    unfinished = scene.copy / CONTROL / name
+    unfinished.write_bytes(data)
+    for succeeds in syncs:
+        with unfinished.open("rb") as file:
+            (durable.synced if succeeds else durable.failed)(file.fileno())
+    scene.do(lambda: scene.storage.replace(unfinished, scene.copy / name))
+    durable.close()
+    assert scene.broken == ([] if syncs == [True] else ["proved-name"])
 
 
 def test_a_copy_that_lacks_a_file_is_noticed(scene):
@@ -377,6 +393,23 @@ def test_memory_is_counted(scene):
         assert not scene.broken
         scene.do(lambda: take(most_buffers() + 1))
     assert scene.broken == ["memory"]
+
+
+@pytest.mark.parametrize(("put", "is_fine"), [(Held.put, True), (lambda *_: None, False)])
+def test_pieces_that_are_held_without_bound_are_noticed(scene, monkeypatch, put, is_fine):
+    digest, held = mock.Mock(counted=0), Held()
+    monkeypatch.setattr(Held, "put", put)
+
+    def hold(begins: range) -> None:
+        for begin in begins:
+            held.put(digest, begin, memoryview(b"piece"), lambda: None)
+
+    with scene.watching.at_work():
+        scene.do(lambda: hold(range(held._most)))
+        assert not scene.broken
+        scene.do(lambda: hold(range(held._most, 2 * held._most)))
+    assert (not scene.broken) == is_fine
+    assert set(scene.broken) <= {"memory"}
 
 
 def test_a_changed_source_has_its_bytes_again_when_it_is_healed(scene):
