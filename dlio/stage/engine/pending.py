@@ -36,7 +36,6 @@ class Pending:
 
     Attributes:
         pace: the size of a piece.
-        has_more: whether the background had another piece when it was last asked for one.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class Pending:
         self._rest = self._again = iter(tuple[deque[Piece]]())  # the latter: of divided files that are left, if due
         self._left, self._again_at = dict[int, None](), 0.0
         self._order: Sequence[int] = ()
-        self._in_background, self._next_round_at, self.has_more = 0, 0.0, True
+        self._in_background, self._next_round_at, self._has_more = 0, 0.0, True
 
     def follow(self, order: Sequence[int]) -> None:
         """Sets the order in which the background fetches files; replaces the one before."""
@@ -68,6 +67,11 @@ class Pending:
         self._order = [number for number, end in ends if any(self._share(number, [(0, end)]))]
         self._rest = self._walk(self._order)
         self._ahead.clear()
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the background had another piece when it was last asked for one, and pieces come."""
+        return self._has_more and not self.pace.is_hung
 
     def ask(self, number: int, missing: Sequence[Span], *, is_urgent: bool, comes_first: bool) -> int:
         """Requests these spans of a file next, except those that are requested already; returns their pieces.
@@ -99,9 +103,9 @@ class Pending:
         at_a_time, most = self._budget.now(self.pace.rate, may_wait=may_wait)
         if self._in_background < at_a_time:
             piece = self._next_ahead(most)
-            self.has_more = piece is not None
-            self._taken += self.has_more
-            self._in_background += self.has_more
+            self._has_more = piece is not None
+            self._taken += self._has_more
+            self._in_background += self._has_more
         return (piece, False) if piece else None
 
     def release(self, piece: Piece, *, is_urgent: bool) -> None:

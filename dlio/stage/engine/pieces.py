@@ -15,6 +15,7 @@ _FAR_SECONDS = 0.005  # that each request of a far source takes at least
 _SLOW_START = 128  # a part of what was brought: 128 records come alone, then 250 requests bring seven times as much
 _SHORT_SECONDS, _LONG_SECONDS = 0.25, 1.0
 _QUIET_SECONDS = 0.5  # since something was urgent
+_HUNG_SECONDS = 2.0  # without a piece, while a source is read
 _BURST_SECONDS = 3.0  # in which a loader that begins gets nearly all
 # pieces at a time, and their bytes; the first of an agent that has just started, for a loader that comes next
 _OPENING, _QUIET, _BUSY, _BURST, _NONE = (2, 512 << 10), (4, MOST_BYTES), (4, 512 << 10), (1, 128 << 10), (0, 0)
@@ -39,7 +40,7 @@ class PieceSize:
     """
 
     def __init__(self, first: int = 1 << 20) -> None:
-        self.num_bytes, self.rate = first, 0.0
+        self.num_bytes, self.rate, self._latest = first, 0.0, world.monotonic()
         self._brought, self._most_around = 0, MOST_BYTES
         self._least = self._usual = 0.0  # seconds of a small piece
 
@@ -62,8 +63,14 @@ class PieceSize:
         begin = piece.begin - piece.begin % size
         return begin, max(begin + size, piece.end)
 
+    @property
+    def is_hung(self) -> bool:
+        """Whether no piece has come for a while."""
+        return world.monotonic() - self._latest > _HUNG_SECONDS
+
     def note(self, num_bytes: int, seconds: float) -> None:
         """Learns how long a piece took."""
+        self._latest = world.monotonic()
         self._brought += num_bytes
         if num_bytes < _LEAST_BYTES:
             self._least = min(self._least or seconds, seconds)

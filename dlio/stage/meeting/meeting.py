@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
@@ -148,20 +149,27 @@ class Meeting:
 
     def _looked_up(self, other: Other, node: int) -> world.Event:
         """Has another thread look a node up, and release the lock; returns an event that is set afterwards."""
-        is_over = world.event()
+        is_over, held = world.event(), [self._looking]
+
+        def release() -> None:
+            with suppress(IndexError):  # once
+                held.pop().release()
 
         def work() -> None:
             try:
                 if other.is_to_be_looked_up:
                     self._look_up(other, node)
             finally:
-                self._looking.release()
+                release()
                 is_over.set()
 
         try:
             world.start(work, "dlio-find")
         except MissingError:  # no thread can be started
             work()
+        except BaseException:  # an interrupt: the thread may run, or not
+            release()
+            raise
         return is_over
 
     def _look_up(self, other: Other, node: int) -> None:

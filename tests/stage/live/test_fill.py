@@ -24,11 +24,11 @@ from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import FILES, LiveFolder
 from dlio.stage.engine import fill as filling
 from dlio.stage.engine import pending
-from dlio.stage.engine.failures import Failures, Work
+from dlio.stage.engine.failures import GIVE_UP_SECONDS, Failures, Work
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.pending import Pending
-from dlio.stage.engine.pieces import FetchBudget, Piece
+from dlio.stage.engine.pieces import FetchBudget, Piece, PieceSize
 from dlio.stage.engine.store import Store
 from dlio.stage.meeting.folder import MeetingFolder
 from dlio.stage.meeting.meeting import Meeting
@@ -507,6 +507,47 @@ def test_nothing_is_copied_from_others_while_readers_wait_and_the_source_has_mor
         fill._finish(0)
     assert (found := taken()) and found[1].number == 1
     store.close()
+
+
+def test_a_source_that_hangs_while_a_reader_waits_stops_no_copies_from_others(tmp_path: Path) -> None:
+    class Passed(FetchedBy):
+        exchanges = True
+
+        def share(self, number: int, spans: Sequence[Span], *, is_far: bool) -> Sequence[Span]:
+            return spans if (number == 1) == is_far else []
+
+    def check() -> None:
+        store, answers = _store(tmp_path, _of_zeros(2, 4 * MiB)), world.event()
+
+        def fetch(number: int, begin: int, target: memoryview, only_source: bool) -> Origin:
+            if number == 0:
+                answers.wait()
+            return _zeros(number, begin, target, only_source)
+
+        fill = Fill(store, Passed(fetch, store.listed))
+        fill.follow([0, 1])
+        reader = world.start(lambda: fill.need(0, [(0, MiB)]), "reader")
+        world.sleep(0.1)
+        fill.start()
+        world.sleep(GIVE_UP_SECONDS - 1)
+        assert store.is_finished(1)
+        answers.set()
+        reader.join()
+        fill.stop()
+
+    run_in(simulated(tmp_path), check)
+
+
+def test_a_source_hangs_if_no_piece_comes_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(world, "monotonic", lambda: now[0])
+    size = PieceSize()
+    for _ in range(5):
+        now[0] += 1.5
+        assert not size.is_hung
+        size.note(MiB, 1.0)
+    now[0] += 3.0
+    assert size.is_hung
 
 
 def test_copies_of_what_others_read_wait_longest_while_readers_do(monkeypatch: pytest.MonkeyPatch) -> None:

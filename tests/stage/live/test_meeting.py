@@ -470,3 +470,25 @@ def test_the_last_node_removes_the_meeting_and_few_list_it(
         meetings[node].leave()
     assert not meeting_folder(CONTENT).exists()
     assert len(listed) == 4 - order.index(0), "those after node 0, and for the removal"
+
+
+@pytest.mark.parametrize("is_started", [False, True])
+def test_an_interrupt_while_a_node_is_looked_up_leaves_nobody_waiting(
+    is_started: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meet_in(tmp_path, monkeypatch)
+    meeting, other, start = met(CONTENT, 0, 2), met(CONTENT, 1, 2), world.start
+    other.tell(there := Peer(1, ("127.0.0.1", 9), Owner.current(), False, 0, 0))
+
+    def interrupted(call: Callable[[], object], name: str) -> world.Thread:
+        if is_started:
+            start(call, name).join()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            meeting.peer(1)
+    assert meeting._looking.acquire(timeout=0)
+    meeting._looking.release()
+    assert meeting.peer(1) == there
