@@ -11,9 +11,12 @@ import pytest
 import dlio
 from dlio.cli import main
 from dlio.loaders.dataset import PackedSamples
+from dlio.stage.client.resolve import staged
 from dlio.stage.copies import lease
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.locations import known_folders, remember
+from dlio.stage.run import run
+from tests.helpers.staging import node
 from tests.helpers.users import BOB, as_user
 
 
@@ -120,3 +123,32 @@ def test_roots_list_serves_users_and_a_users_list_serves_nobody_else(tmp_path):
         as_user(BOB, lambda: os._exit(10 + len({tmp_path / "of-root", tmp_path / "of-bob"} & {*known_folders()}))) == 12
     )
     assert tmp_path / "of-bob" not in known_folders()
+
+
+def test_a_copy_whose_shards_were_removed_is_not_read_until_it_is_complete_again(packed, tmp_path, caplog):
+    copy = dlio.stage(packed, tmp_path / "nvme").root
+    for shard in copy.glob("shard-*"):
+        shard.unlink()
+    samples = PackedSamples(packed)
+    assert samples.manifest.root == packed and samples.read([0])
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert warning.startswith(f"{copy} is ignored: shard-000000.tfrecord is missing") and "dlio stage" in warning
+    assert dlio.stage(packed, tmp_path / "nvme").root == copy == PackedSamples(packed).manifest.root
+
+
+def test_a_cache_whose_shards_were_removed_is_filled_again(packed, tmp_path):
+    copy = dlio.stage(packed, tmp_path / "nvme").root
+    for shard in copy.glob("shard-*"):
+        shard.unlink()
+    samples = PackedSamples(packed, cache=tmp_path / "nvme")
+    assert samples.manifest.root == copy and samples.read([0])
+
+
+def test_a_part_whose_shards_were_removed_is_read_from_the_source_in_the_same_order(dataset, tmp_path):
+    whole = dataset.root
+    part = run(whole, tmp_path / "nvme", strategy="partition", topology=node(1, 2))[0]
+    assert staged(whole).root == part.root
+    for shard in part.root.glob("shard-*"):
+        shard.unlink()
+    found = staged(whole)
+    assert (found.root, found.node, found.shards) == (whole, part.node, part.shards)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlio.dataset import remote
 from dlio.dataset.manifest import Manifest
+from dlio.dataset.shard import files_of
 from dlio.errors import ManifestError, StorageError
 from dlio.io.arrivals import NoRoomError
 from dlio.stage.copies.base_folder import CONTROL, MARKER, copy_named
@@ -60,7 +62,8 @@ def opened(dataset: str | os.PathLike[str], *, is_complete: bool = False) -> tup
     for folder in _candidates(wanted.content_id):
         take(folder)
         found, filling = _proved(folder, wanted), None
-        if not is_complete and (found is None or has_parts(found)):
+        lacking = folder.missing(files_of(found.shards_here)) if found else []
+        if not is_complete and (found is None or lacking or has_parts(found)):
             from dlio.stage.client.filling import find_filling  # the engine: a loader of complete data needs it not
 
             try:
@@ -71,7 +74,12 @@ def opened(dataset: str | os.PathLike[str], *, is_complete: bool = False) -> tup
         if filling is not None and filling.manifest.content_id == wanted.content_id:
             _log.info("%s is read from %s, which is being filled", _shown(dataset), folder.path)
             return filling.manifest, filling
-        if found is not None:
+        if found is not None and lacking:  # they were removed, maybe by what cleans the disks of nodes
+            problem = f"{lacking[0].name} is missing, or of another size (the first of {len(lacking)} such files)"
+            _log.warning("%s is ignored: %s: dlio stage completes it, dlio clean removes it", folder.path, problem)
+            if has_parts(found):  # the ranks of other nodes read in the order of parts
+                return _unstaged(dataset, replace(found, root=wanted.root)), None
+        elif found is not None:
             _log.info("%s is read from its staged copy %s", _shown(dataset), found.root)
             return found, None
     return _unstaged(dataset, wanted), None
