@@ -108,8 +108,8 @@ def print_rates(title: str, found: dict[str, NDArray[np.float64]], count: int, b
         ratio = np.median(each[base][:, 0] / slopes[:, 0]) if base in each else np.nan
         whole = np.median(found[way][:, 2])
         peers = found.get(way.replace("dlio", "peer")) if way.startswith("dlio") else None
-        ratio = "" if peers is None else f"{np.median(peers[:, 2] / found[way][:, 2]):.1f}"
-        times = f"{whole:.2f} | {whole - count / rate:.2f} | {ratio}"
+        to_peer = "" if peers is None else f"{np.median(peers[:, 2] / found[way][:, 2]):.1f}"
+        times = f"{whole:.2f} | {whole - count / rate:.2f} | {to_peer}"
         print(f"| {way} | {rate:,.0f} | {ratio:.2f} | {cpu:.1f} | {times} |")
 
 
