@@ -137,8 +137,7 @@ def epoch(way: str, bucket: Path, num_workers: int) -> dict[str, float]:
     import torch.utils.data  # noqa: F401
 
     importlib.import_module(_TORCHVISION)
-    if way in ("s3torchconnector", "streaming", "webdataset"):
-        importlib.import_module(way)
+    importlib.import_module(way if way in ("s3torchconnector", "streaming", "webdataset") else "s3fs")
     began, worked, count, first = time.perf_counter(), cpu_seconds(), 0, 0.0
     for images in WAYS[way](bucket, num_workers):
         first = first or time.perf_counter() - began

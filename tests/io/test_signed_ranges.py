@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import errno
+import shutil
+import ssl
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dlio.errors import StorageError
+from dlio.io import answers, remote_files
+from dlio.io.answers import signed
 from dlio.io.remote_files import RemoteFiles
 
 s3fs = pytest.importorskip("s3fs")
@@ -38,6 +45,7 @@ class Request(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+        self.close_connection = self.server.hangs_up
 
     def log_message(self, *_: object) -> None:
         """Logs nothing."""
@@ -46,12 +54,20 @@ class Request(BaseHTTPRequestHandler):
 class Server(ThreadingHTTPServer):
     asked: list[tuple[str, Message]]
     status: Callable[[int], int]
+    hangs_up = False
+    closed: threading.Event
+
+    def shutdown_request(self, request: Any) -> None:
+        """Notes that a connection was ended."""
+        super().shutdown_request(request)
+        self.closed.set()
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     with Server(("127.0.0.1", 0), Request) as server:
         server.asked, server.status, server.daemon_threads = [], lambda number: 206, True
+        server.closed = threading.Event()
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
         monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-south-2")
@@ -90,7 +106,7 @@ def test_all_ranges_but_the_first_come_without_the_client(server: Server, monkey
 def test_the_client_asks_for_what_was_refused(server: Server) -> None:
     files = RemoteFiles("s3://bucket/in", is_alone=True)
     server.status = lambda number: 400 if number == 2 else 206
-    assert [files.fetch("a", 5, (0, 5)) for _ in range(3)] == [CONTENT[:5]] * 3
+    assert [files.fetch("a", 90, (0, 90)) for _ in range(3)] == [CONTENT[:90]] * 3
     assert len(server.asked) == 4
     server.status = lambda number: 403
     with pytest.raises(StorageError, match="cannot read s3://bucket/in/a: ") as raised:
@@ -139,3 +155,88 @@ def test_a_server_without_ranges_is_asked_once_for_each(server: Server) -> None:
         with suppress(StorageError):
             files.fetch("a", 5, (0, 5))
         assert len(server.asked) == number
+
+
+def test_a_connection_that_the_server_has_ended_is_not_used_again(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = RemoteFiles("s3://bucket/in", is_alone=True)
+    files.fetch("a", 5, (0, 5))
+    monkeypatch.delattr(type(files._file_system), "_call_s3")
+    server.hangs_up = True
+    for _ in range(3):
+        server.closed.clear()
+        assert files.fetch("a", 5, (0, 5)) == CONTENT[:5]
+        assert server.closed.wait(20)
+
+
+@pytest.mark.parametrize("head", ["Content-Length: 99999999999999", "Content-Length: 7", "Transfer-Encoding: chunked"])
+def test_an_answer_of_another_length_is_left_to_the_client(
+    head: str, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which reads no more than it is told to; the connection, on which the rest may follow, is not used again."""
+    files = RemoteFiles("s3://bucket/in", is_alone=True)
+    files.fetch("a", 5, (0, 5))
+    name, _, value = head.partition(": ")
+
+    def send_header(request: Request, called: str, told: str) -> None:
+        is_told = len(server.asked) != 2 or called != "Content-Length"
+        BaseHTTPRequestHandler.send_header(request, *((called, told) if is_told else (name, value)))
+
+    monkeypatch.setattr(answers, "IDLE_SECONDS", 2.0)
+    monkeypatch.setattr(remote_files, "TRIES", 1)
+    monkeypatch.setattr(Request, "send_header", send_header, raising=False)
+    assert [files.fetch("a", 5, (number, number + 5)) for number in range(3)] == [CONTENT[n : n + 5] for n in range(3)]
+    assert len(server.asked) == 5
+
+
+def test_an_answer_that_drips_is_given_up(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, over = RemoteFiles("s3://bucket/in", is_alone=True), threading.Event()
+    files.fetch("a", 5, (0, 5))
+
+    def drip(request: Request) -> None:
+        request.send_response(206)
+        request.send_header("Content-Length", "100000")
+        request.end_headers()
+        with suppress(ConnectionError):
+            while not over.wait(0.01):
+                request.wfile.write(b"a")
+
+    monkeypatch.setattr(Request, "do_GET", drip)
+    monkeypatch.setattr(answers, "TOTAL_SECONDS", 0.1)
+    monkeypatch.setattr(remote_files, "TRIES", 1)
+    with pytest.raises(StorageError, match="or not all of it within"):
+        files.fetch("a", 100_000, (0, 100_000))
+    over.set()
+
+
+def test_a_bucket_behind_a_proxy_is_asked_through_it(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{server.server_port}")
+    files = RemoteFiles("s3://bucket/in", is_alone=True)
+    for _ in range(2):
+        assert files.fetch("a", 5, (0, 5)) == CONTENT[:5]
+    assert [path for path, _ in server.asked] == [f"http://127.0.0.1:{server.server_port}/bucket/in/a"] * 2
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes the certificate")
+def test_a_server_at_https_has_to_prove_its_name(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    subprocess.run(
+        [*words.split(), "-keyout", tmp_path / "key", "-out", tmp_path / "of"], check=True, capture_output=True
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "of", tmp_path / "key")
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "of"))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"https://localhost:{server.server_port}")
+    files = RemoteFiles("s3://bucket/in", is_alone=True)
+    files.fetch("a", 5, (0, 5))
+    monkeypatch.delattr(type(files._file_system), "_call_s3")
+    for number in range(2):
+        assert files.fetch("a", 5, (number, number + 5)) == CONTENT[number : number + 5]
+    known = signed._buckets[files._file_system._s3]["bucket"]
+    assert known.tls is not None
+    with pytest.raises(ssl.SSLCertVerificationError, match="IP address mismatch"):
+        signed._Connection(f"https://127.0.0.1:{server.server_port}/", known.tls, 20)

@@ -103,6 +103,10 @@ def at_most(
     if "http" in protocols:
         return bytes(sync(file_system, _from_web, file_system, path, limit, span, login, version))
     if "s3" in protocols:
+        if span and not version:
+            part = signed.part(file_system, path, span, limit + 1, IDLE_SECONDS, TOTAL_SECONDS)
+            if part is not None:
+                return part
         return bytes(sync(file_system, _from_s3, file_system, path, limit, span, version))
     start, end = span or (0, min(file_system.size(path), limit + 1))
     if file_system.async_impl:
@@ -204,11 +208,8 @@ async def _from_s3(file_system: AbstractFileSystem, path: str, limit: int, span:
     bucket, key, _ = file_system.split_path(path)
     client = await bound(file_system)
     async with asyncio.timeout(IDLE_SECONDS) as idle:
-        if span and not version and (part := await signed.asked(client, bucket, key, _range(span))):
-            async with part:
-                return await _read(part.content.read, limit + 1, idle)
         answer = await file_system._call_s3("get_object", Bucket=bucket, Key=key, **_range(span))
-        if answer["ResponseMetadata"]["HTTPStatusCode"] == 206:  # a server that knows ranges
+        if answer["ResponseMetadata"]["HTTPStatusCode"] == 206 and "ContentLength" in answer:  # it knows ranges
             signed.learn(client, bucket, key)
         _check(State.of(0, answer).version, version)
         async with answer["Body"] as body:
