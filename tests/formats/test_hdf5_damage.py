@@ -103,6 +103,13 @@ def instead(name, make_value):
             instead("label", lambda file, name: file.create_dataset(name, (2**50,), "i8", chunks=(8,))),
             "claims 9007199254740992 bytes",
         ),
+        (
+            instead(
+                "image",
+                lambda file, name: file.create_dataset(name, (2**40,), h5py.vlen_dtype("uint8"), chunks=(8,)),
+            ),
+            "image claims 17592186044416 bytes",
+        ),
         (lambda file: (own(file), file.attrs.__setitem__("dlio_version", 2)), "version 2, expected 1"),
     ],
 )

@@ -21,7 +21,7 @@ import numpy as np
 
 from dlio.dataset.schema import Field, Value
 from dlio.errors import CorruptRecordError
-from dlio.formats.layouts.hdf5_rows import LibraryRows, PlainRows, RowWriter, load_h5py, open_rows, reading, references
+from dlio.formats.layouts.hdf5_rows import LibraryRows, PlainRows, RowWriter, find_rows, load_h5py, open_rows, reading
 from dlio.io.random_access import Numbers, RandomAccessFile
 
 if TYPE_CHECKING:
@@ -228,7 +228,8 @@ class _Objects:
         self._values = values
         self._is_text = kind.dtype == "str"
         self._heaps = _Heaps(file)
-        self._references = references(file, values) if values.dtype.kind == "O" else None
+        rows = find_rows(file, values)
+        self._references = rows if isinstance(rows, PlainRows) and values.dtype.kind == "O" else None
         self.num_values = len(values)
 
     def read(self, index: int) -> bytes | str:

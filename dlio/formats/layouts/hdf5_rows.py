@@ -193,22 +193,21 @@ def open_rows(file: RandomAccessFile, dataset: h5py.Dataset) -> PlainRows | Libr
     """
     if dataset.dtype.kind not in "biuf" or not dataset.shape:
         raise CorruptRecordError(file.path, f"the dataset {dataset.name} holds {dataset.dtype}, not rows of numbers")
+    return find_rows(file, dataset)
+
+
+def find_rows(file: RandomAccessFile, dataset: h5py.Dataset) -> PlainRows | LibraryRows:
+    """Returns the rows of a dataset, of values in heaps their references; raises as `open_rows`."""
     runs = _runs(dataset) if dataset.size else None
-    limit = file.num_bytes * (_DEFLATE_RATIO if runs is None else 1)
-    if dataset.nbytes > limit:
-        problem = f"the dataset {dataset.name} claims {dataset.nbytes} bytes, the file has {file.num_bytes}: restore it"
+    claimed = _item_bytes(dataset) * prod(dataset.shape)
+    if claimed > file.num_bytes * (_DEFLATE_RATIO if runs is None else 1):
+        problem = f"the dataset {dataset.name} claims {claimed} bytes, the file has {file.num_bytes}: restore it"
         raise CorruptRecordError(file.path, problem)
     outside = next((offset for _, offset in runs or () if offset > file.num_bytes), None)
     if outside is not None:
         problem = f"the dataset {dataset.name} has rows at {outside}, the file ends at {file.num_bytes}: restore it"
         raise CorruptRecordError(file.path, problem)
     return LibraryRows(file.path, dataset) if runs is None else PlainRows(file, dataset, runs)
-
-
-def references(file: RandomAccessFile, dataset: h5py.Dataset) -> PlainRows | None:
-    """Returns what a dataset keeps of values in heaps, a row for each; None where only HDF5 can find these rows."""
-    runs = _runs(dataset) if dataset.size else None
-    return None if runs is None else PlainRows(file, dataset, runs)
 
 
 def _item_bytes(dataset: h5py.Dataset) -> int:

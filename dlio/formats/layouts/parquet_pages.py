@@ -104,7 +104,10 @@ def read_footer(file: RandomAccessFile) -> list[RowGroup]:
     with corrupt_errors(file.path, "its footer is damaged ({!r}): restore it", offset=begin, kinds=MALFORMED):
         fields, _ = read_struct(file.read(begin, num_bytes) if begin >= 4 else b"")
         definitions = _definitions(iter(fields[2]))
-        return [_row_group(group, definitions) for group in fields.get(4, ())]
+        groups = [_row_group(group, definitions) for group in fields.get(4, ())]
+        if sum(chunk.num_bytes for group in groups for chunk in group.chunks) > file.num_bytes:
+            raise ValueError("its columns overlap")  # a small file could claim any number of values
+    return groups
 
 
 def _definitions(elements: Iterator[Struct]) -> list[bool]:

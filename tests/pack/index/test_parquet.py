@@ -11,6 +11,7 @@ import pytest
 import dlio
 from dlio.dataset.schema import Schema
 from dlio.errors import CorruptRecordError, SchemaError
+from dlio.formats.layouts.thrift import read_struct
 from dlio.formats.readonly.parquet import Reader
 from dlio.pack.index import index
 from dlio.sources import packed
@@ -127,3 +128,16 @@ def test_the_index_agrees_with_what_pyarrow_reads(tmp_path):
     with closing(Reader(Path(path), Schema.of({"depth": "bytes"}))) as reader:
         assert [reader.read(number).fields["depth"] for number in range(9)] == expected
         assert len(reader.index_text().splitlines()) == 9
+
+
+def test_row_groups_that_share_their_pages_are_refused(tmp_path):
+    rows = pa.table({"image": pa.array([b""] * 1000, pa.binary())})
+    pq.write_table(rows, tmp_path / NAME, compression="none", use_dictionary=False)
+    data = (tmp_path / NAME).read_bytes()
+    size = int.from_bytes(data[-8:-4], "little")
+    before, mark, groups = data[-8 - size : -8].partition(b"\x19\x1c")  # a list of one row group
+    end = read_struct(groups)[1]
+    footer = before + mark[:1] + b"\xfc\x32" + 50 * groups[:end] + groups[end:]
+    (tmp_path / NAME).write_bytes(data[: -8 - size] + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+    with pytest.raises(CorruptRecordError, match="its columns overlap"):
+        index(tmp_path, format="parquet")
