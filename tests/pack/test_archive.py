@@ -89,6 +89,29 @@ def test_tars_within_a_tar_are_class_folders(tmp_path):
     assert [fields["image"] for fields in read_all(source)] == [image(i, "JPEG") for i in (0, 1, 2, 0, 1, 2)]
 
 
+def nested(levels: int, name: str) -> bytes:
+    """Returns a tar in a tar in a tar and so on, with two images."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for number in range(2):
+            member = tarfile.TarInfo(f"{number}/1.png")
+            member.size = len(image(number))
+            tar.addfile(member, io.BytesIO(image(number)))
+    heads, member, inner = [], tarfile.TarInfo(name), out.getvalue()
+    for level in range(levels):
+        member.size = len(inner) + 3 * 512 * level
+        heads.append(member.tobuf())
+    return b"".join(reversed(heads)) + inner + bytes(1024 * levels)
+
+
+def test_tars_lie_in_tars_at_any_depth_that_a_path_can_have(tmp_path):
+    (tmp_path / "x.tar").write_bytes(nested(1100, "a.tar"))
+    assert archive(tmp_path / "x.tar").listing().keys[:] == ["0/1.png", "1/1.png"]
+    (tmp_path / "x.tar").write_bytes(nested(60, "a" * 90 + ".tar"))
+    with pytest.raises(SourceError, match=r"a\.tar' has a path of 4,098 characters"):
+        archive(tmp_path / "x.tar").listing().check_whole()
+
+
 @pytest.mark.parametrize("first", [True, False])
 def test_a_tar_whose_header_tells_an_impossible_length_is_refused(tmp_path, first):
     with tarfile.open(tmp_path / "x.tar", "w", format=tarfile.PAX_FORMAT) as tar:

@@ -8,6 +8,7 @@ import stat
 import tarfile
 import zipfile
 import zlib
+from collections import deque
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ _ENCRYPTED = 0x1
 _CRC_BEHIND = 0x8
 _DEFLATED = 1032  # the most bytes that one deflated byte stands for, see zlib.net/zlib_tech.html
 _TAR_HEADER = 1 << 20  # long names and pax records; file systems' names have at most 4 KiB
+_MOST_PATH = 4096  # characters, with the names of the tars around it
 _ADVICE = "create the archive again; for a zip of millions of files, set DLIO_MAX_SAMPLE to the size of its directory"
 
 
@@ -72,7 +74,8 @@ class _Directory:
         return self._file.read(wanted)
 
 
-def _bounded(file: BinaryIO, path: Path, most: int) -> BinaryIO:
+def bounded(file: BinaryIO, path: Path, most: int) -> BinaryIO:
+    """Returns an archive for tarfile or zipfile, whose headers have at most `most` bytes."""
     return cast(BinaryIO, _Directory(file, path, most))  # it has all methods that tarfile and zipfile use
 
 
@@ -113,7 +116,7 @@ def _members(path: Path, refused: Refused) -> Iterator[ArchiveMember]:
     if path.suffix.lower() in IMAGES:
         return _image_members(path)
     is_zip = path.suffix.lower() == ".zip"
-    return _zip_members(path, refused) if is_zip else _tar_members(path, (0, path.stat().st_size), refused)
+    return _zip_members(path, refused) if is_zip else _tar_members(path, refused)
 
 
 def _image_members(path: Path) -> Iterator[ArchiveMember]:
@@ -131,7 +134,7 @@ def _image_members(path: Path) -> Iterator[ArchiveMember]:
 def _zip_members(path: Path, refused: Refused) -> Iterator[ArchiveMember]:
     with (
         path.open("rb") as file,
-        zipfile.ZipFile(_bounded(file, path, limits.sample_bytes())) as archive,
+        zipfile.ZipFile(bounded(file, path, limits.sample_bytes())) as archive,
     ):
         end = path.stat().st_size
         for entry in archive.infolist():
@@ -184,30 +187,33 @@ def check_crc(content: bytes, header: LocalHeader, file: RandomAccessFile, end: 
         raise SourceError("its CRC-32 is wrong: restore the archive")
 
 
-def _tar_members(path: Path, extent: tuple[int, int], refused: Refused) -> Iterator[ArchiveMember]:
-    """Yields the files of the tar in the bytes `extent` of `path`; a tar in it is a folder of its name."""
-    start, stop = extent
+def _tar_members(path: Path, refused: Refused) -> Iterator[ArchiveMember]:
+    """Yields the files of a tar; a tar in it is a folder of its name, and follows, at any depth."""
     with path.open("rb") as file:
-        file.seek(start)
-        with tarfile.open(fileobj=_bounded(file, path, _TAR_HEADER), mode="r:") as archive:
-            while (entry := archive.next()) is not None:
-                archive.members.clear()  # type: ignore[attr-defined]  # which takes about 1 KB for each
-                if entry.isdir():
-                    continue
-                if entry.offset_data + entry.size > stop:
-                    raise SourceError(f"{path}: {entry.name!r} goes beyond the archive's end: it is cut off")
-                if not entry.isreg() or entry.issparse():
-                    problem = f"{path}: {entry.name!r} is a link or a special file: pack the unpacked tree"
-                    refused.append((printable(entry.name), problem))
-                    continue
-                name = entry.name.removeprefix("./")
-                if name.endswith(".tar"):
-                    folder = name.removesuffix(".tar")
-                    inner = entry.offset_data, entry.offset_data + entry.size
-                    for member in _tar_members(path, inner, refused):
-                        yield replace(member, name=f"{folder}/{member.name}")
-                else:
-                    yield ArchiveMember(name, entry.offset_data, entry.size, entry.size)
-            file.seek(archive.offset)
-            if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
-                raise SourceError(f"{path}: expected the mark of a tar's end at byte {file.tell()}: it is cut off")
+        tars = deque([("", 0, path.stat().st_size)])
+        while tars:
+            folder, start, stop = tars.popleft()
+            file.seek(start)
+            with tarfile.open(fileobj=bounded(file, path, _TAR_HEADER), mode="r:") as archive:
+                while (entry := archive.next()) is not None:
+                    archive.members.clear()  # type: ignore[attr-defined]  # which takes about 1 KB for each
+                    if entry.isdir():
+                        continue
+                    if entry.offset_data + entry.size > stop:
+                        raise SourceError(f"{path}: {entry.name!r} goes beyond the archive's end: it is cut off")
+                    name = folder + entry.name.removeprefix("./")
+                    problem = "is a link or a special file" if not entry.isreg() or entry.issparse() else ""
+                    if len(name) > _MOST_PATH:  # else a few bytes could give every name in it any length
+                        problem = f"has a path of {len(name):,} characters"
+                    if problem:
+                        reason = f"{path}: {entry.name!r} {problem}: pack the unpacked tree"
+                        refused.append((printable(entry.name), reason))
+                    elif name.endswith(".tar"):
+                        tars.append(
+                            (f"{name.removesuffix('.tar')}/", entry.offset_data, entry.offset_data + entry.size)
+                        )
+                    else:
+                        yield ArchiveMember(name, entry.offset_data, entry.size, entry.size)
+                file.seek(archive.offset)
+                if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+                    raise SourceError(f"{path}: expected the mark of a tar's end at byte {file.tell()}: it is cut off")
