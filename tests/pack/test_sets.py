@@ -21,6 +21,7 @@ from dlio.dataset.manifest import Manifest
 from dlio.dataset.shard import File, Part, Shard, checked
 from dlio.errors import CorruptRecordError, ManifestError, SourceError, StorageError, UsageError
 from dlio.loaders.dataset import PackedSamples
+from dlio.pack.resume import working_on
 from dlio.pack.sets.choose import grouped, stratified
 from tests.helpers.images import make_image_folder
 from tests.helpers.manifests import lines_of, write_lines
@@ -159,6 +160,16 @@ def test_a_split_that_fails_leaves_nothing_and_may_be_made_again(tmp_path, packe
     (out / "val" / "mine.txt").unlink()
     (out / "val" / "base0").symlink_to("somewhere")  # of a run that was killed
     assert dlio.verify(dlio.split(packed, out, fractions=[0.5, 0.5])["val"], workers=1) == []
+
+
+def test_another_run_that_makes_the_set_is_not_disturbed(tmp_path, packed):
+    with working_on(tmp_path / "out", "dlio merge"):
+        (tmp_path / "out" / "base0").symlink_to("elsewhere")
+        with pytest.raises(StorageError, match=r"another dlio .* is under way"):
+            dlio.select(packed, tmp_path / "out", where=["label=0"])
+        assert str((tmp_path / "out" / "base0").readlink()) == "elsewhere"
+    dlio.select(packed, tmp_path / "out", where=["label=0"])
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["base0", "manifest.jsonl"]
 
 
 def test_a_copy_of_a_shard_is_the_same_shard(tmp_path, packed):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,9 @@ from dlio.dataset.manifest import File, Manifest, Part, Shard
 from dlio.errors import ManifestError, UsageError
 from dlio.io import files
 from dlio.io.ground import check_ground, check_manifests
+from dlio.pack.resume import working_on
 from dlio.pack.sets.choose import Rows
+from dlio.pack.write import ASIDE
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,27 +157,35 @@ def publish_sets(sets: Sequence[Planned]) -> None:
         StorageError: one cannot be written.
     """
     new = [each for each in sets if not _is_there(each)]
-    written: list[Planned] = []
+    outs = [each.manifest.root for each in new]
+    try:
+        with ExitStack() as working:
+            for each, out in zip(new, outs, strict=True):
+                working.enter_context(working_on(out, f"dlio {each.manifest.origin['source']} into {out}"))
+            _write([each for each in new if not _is_there(each)])  # unless another run has just written it
+    except BaseException:
+        for out in outs:
+            with suppress(OSError):  # it has files, of another run
+                out.rmdir()
+        raise
+
+
+def _write(new: Sequence[Planned]) -> None:
     try:
         for each in new:
             _link(each)
             each.manifest.save(each.manifest.root)
-            written.append(each)
     except BaseException:
-        for each in written:
+        for out in (each.manifest.root for each in new):
             with suppress(OSError):
-                (each.manifest.root / manifest.NAME).unlink()
-        for each in new:
-            with suppress(OSError):
-                _unlink(each.manifest.root)
+                (out / manifest.NAME).unlink(missing_ok=True)
+                for link in _links_in(out):
+                    link.unlink()
         raise
 
 
 def _link(new: Planned) -> None:
     out = new.manifest.root
-    with files.storage_errors("create", out):
-        out.mkdir(parents=True, exist_ok=True)
-    check_ground(out)
     for link in _links_in(out):  # of a run that was killed
         with files.storage_errors("remove", link):
             link.unlink()
@@ -187,14 +197,6 @@ def _link(new: Planned) -> None:
 def _links_in(out: Path) -> list[Path]:
     paths = (out / link_name(number) for number in range(len(list(out.iterdir()))))
     return [path for path in paths if path.is_symlink()]
-
-
-def _unlink(out: Path) -> None:
-    """Removes links without a manifest, and their folder: another run that was faster has published a manifest."""
-    if not (out / manifest.NAME).exists():
-        for link in _links_in(out):
-            link.unlink()
-        out.rmdir()
 
 
 def _below(link: str, shard: Shard) -> Shard:
@@ -225,7 +227,7 @@ def _is_there(wanted: Planned) -> bool:
         if (found.content_id, dict(found.origin)) == (wanted.manifest.content_id, dict(wanted.manifest.origin)):
             return True
         raise UsageError(f"{out} holds another data set: give another folder")
-    if others := sorted({*names} - {link.name for link in (_links_in(out) if names else ())}):
+    if others := sorted({*names} - {ASIDE, *(link.name for link in (_links_in(out) if names else ()))}):
         raise UsageError(f"{out} holds {others[0]!r}: give a new or an empty folder")
     return False
 

@@ -30,6 +30,7 @@ from dlio.pack.index import CLAIMS
 from dlio.pack.listing.base import FileSource, Listing, Numbers, Source, take
 from dlio.pack.listing.classes import check_indices, without_rows
 from dlio.pack.listing.image_files import exact_states
+from dlio.pack.listing.keys import printable
 from dlio.pack.plan import plan_shards
 from dlio.pack.prefetch import side_by_side
 from dlio.pack.resume import INDEXED
@@ -84,9 +85,9 @@ def index_files(
         with processes.open(min(num_workers(workers), len(groups)), None) if checksums else nullcontext() as pool:
             shards = _written(groups, pool, report)
         files.sync_folder(place)
-        origin = {"source": INDEXED, "path": str(found.path), "num_shards": len(shards), "kind": found.name}
+        origin = {"source": INDEXED, "path": printable(str(found.path)), "num_shards": len(shards), "kind": found.name}
         origin |= {"plan": files.digest_bytes(repr([shard.files for shard in shards]).encode())}
-        origin |= {"refused": [list(entry) for entry in listing.refused]} if listing.refused else {}
+        origin |= {"refused": [list(map(printable, entry)) for entry in listing.refused]} if listing.refused else {}
         return publish(Manifest(FORMAT, listing.schema, tuple(shards), origin, root), old, folder)
 
 
