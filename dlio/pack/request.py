@@ -14,6 +14,7 @@ from dlio.executors import Pool
 from dlio.pack import append
 from dlio.pack.listing.base import Listing, Source
 from dlio.pack.listing.classes import check_indices, offset_labels, pinned, without_rows
+from dlio.pack.listing.keys import printable
 from dlio.pack.pace import limited
 from dlio.pack.parts.plan import Parts, exact_sizes, part_states, parts_of
 from dlio.pack.plan import ShardPlan, input_states, plan_digest, plan_shards
@@ -133,7 +134,7 @@ def _origin(source: Source, listing: Listing, shards: list[ShardPlan], request: 
     """Returns what the manifest says of how the data set was made."""
     origin: dict[str, object] = {
         "source": source.name,
-        "path": str(source.path),
+        "path": printable(str(source.path)),
         "shuffle": request.seed,
         "num_shards": len(shards),
         "plan": plan_digest(listing, shards),
@@ -141,7 +142,7 @@ def _origin(source: Source, listing: Listing, shards: list[ShardPlan], request: 
     if request.onto is not None:
         origin["first_shard"] = append.first_shard(request.onto)
     if listing.refused:
-        origin["refused"] = [list(entry) for entry in listing.refused]
+        origin["refused"] = [list(map(printable, entry)) for entry in listing.refused]
     if request.recode != KEEP:
         origin["recode"] = asdict(request.recode)
     return origin

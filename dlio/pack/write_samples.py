@@ -24,6 +24,7 @@ from dlio.io import files
 from dlio.io.digesting_file import CACHED_BYTES, DigestingFile
 from dlio.pack.inspect.image_header import inspect_image, inspect_images
 from dlio.pack.listing.base import GroupReader, Listing, SeveralReader, Source
+from dlio.pack.listing.keys import printable
 from dlio.pack.recode import KEEP, Recode
 from dlio.pack.shard_progress import EVERY, Counts
 from dlio.pack.upright import with_turned_targets
@@ -52,7 +53,7 @@ def write_samples(source: Source, listing: Listing, shard: OpenShard, done: Coun
         except (SourceError, SchemaError) as error:
             if not shard.prepared.skip_bad:
                 raise
-            shard.skipped.append((listing.keys[index], str(error)))
+            shard.skipped.append((listing.keys[index], printable(str(error))))
         return True
 
     with source.reader(listing) as read:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tarfile
 import zipfile
@@ -13,7 +14,7 @@ import pytest
 
 import dlio
 from dlio.cli import main
-from dlio.dataset.manifest import Manifest
+from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import SourceError
 from dlio.pack.sources.chestxray14 import TABLES
 from dlio.sources import open_source
@@ -31,14 +32,14 @@ def photos(folder: Path, *names: str) -> None:
 
 
 def tree(folder: Path) -> Made:
-    photos(folder / "in", "cat/1.png", "dog/1.png", "owl/1.png", os.fsdecode(b"owl/caf\xe9.png"))
-    (folder / "in/cat/loop").symlink_to("..")
-    (folder / "in/cat/self.png").symlink_to("self.png")
-    photos(folder / "in", os.fsdecode(b"b\xe4r/1.png"))
-    (folder / "in/ant").mkdir()
-    refused = {"ant": "has no images", "b\\xe4r/1.png": "not UTF-8", "b\\xe4r": "has no images"}
-    refused |= {"cat/loop": "points to a folder above", "owl/caf\\xe9.png": "not UTF-8", "cat/self.png": "cannot read"}
-    return folder / "in", refused, [("cat/1.png", 0), ("dog/1.png", 1), ("owl/1.png", 2)]
+    root = folder / os.fsdecode(b"in\xe4")
+    photos(root, "cat/1.png", "dog/1.png", "owl/1.png", os.fsdecode(b"bee/caf\xe9.png"), os.fsdecode(b"b\xe4r/1.png"))
+    (root / "cat/loop").symlink_to("..")
+    (root / "cat/self.png").symlink_to("self.png")
+    (root / "ant").mkdir()
+    refused = {"ant": "has no images", "b\\xe4r/1.png": "not UTF-8", "bee/caf\\xe9.png": "not UTF-8"}
+    refused |= {"cat/loop": "points to a folder above", "cat/self.png": "cannot read"}
+    return root, refused, [("cat/1.png", 1), ("dog/1.png", 2), ("owl/1.png", 3)]  # 0 is that of the bees
 
 
 def table(folder: Path) -> Made:
@@ -112,6 +113,8 @@ def test_what_is_refused_is_listed_and_the_rest_is_packed(tmp_path, make, capsys
     manifest = Manifest.load(tmp_path / "out")
     assert sorted(name for name, _ in manifest.skipped) == sorted(refused)
     assert all(refused[name] in reason for name, reason in manifest.skipped)
+    written = (tmp_path / "out" / NAME).read_bytes().splitlines()
+    assert all(json.dumps(json.loads(line), ensure_ascii=False).encode() for line in written)  # which is Unicode
     said = capsys.readouterr().err
     assert all(said.count(f"skipped {name!r}: ") in (1, 2) for name in refused)
     assert [(key, int(np.sum(fields["label"]))) for key, fields in samples(tmp_path / "out")] == kept

@@ -104,15 +104,15 @@ def _names(
 ) -> Iterator[str]:
     """Yields the path of each image; adds the number of images of each class to `counts`."""
     for name, found in zip(folders, walk_each(path, folders, refused, left_out), strict=True):
-        count = 0
+        count = num_images = 0
         for below, images in sorted(found):
             keys = _keys(path, [f"{below}/{image}" for image in images], refused)
-            count += len(keys)
+            count, num_images = count + len(keys), num_images + len(images)
             yield from keys
-        if count or printable(name) in dict(refused):  # it could not be listed: the others keep their labels
-            counts[name] = count
-        else:
+        if not num_images and printable(name) not in dict(refused):
             refused.append((printable(name), without_images(path / name)))
+        elif key_problem(name) is None:  # also if its images are refused, or unknown: the others keep their labels
+            counts[name] = count
 
 
 def _keys(root: Path, paths: list[str], refused: Refused) -> list[str]:
