@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, pairwise
@@ -183,9 +184,7 @@ def _keys_in(manifest: Manifest, number: int, records: Indices) -> Iterator[str]
     if table is None:
         problem = f"the shard {shard.name} has no table of its samples: pack the data set again"
         raise CorruptRecordError(manifest.root / shard.files[0].name, problem)
-    try:
+    with closing(table):
         first, stop = int(records[0]), int(records[-1]) + 1
         keys = table.keys(first, stop)
         yield from (keys[record - first] for record in records.tolist())
-    finally:
-        table.close()

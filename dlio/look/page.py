@@ -17,7 +17,7 @@ from dlio.codecs.pillow import encoded
 
 _LONGEST = 160  # characters of a name
 _WIDTH, _LABEL, _LINE = 560, 170, 18  # of a chart of bars, pixels
-_BINS = 40
+_BINS, _BULLETS = 40, 30
 _SIDE = 96  # of a small image, pixels
 _QUALITIES = (80, 60, 40, 20)
 
@@ -58,11 +58,11 @@ def table(entries: Mapping[str, object]) -> str:
     return f"<table>{''.join(f'<tr><th>{text(k)}</th><td>{text(v)}</td></tr>' for k, v in entries.items())}</table>"
 
 
-def bullets(lines: Iterable[object], most: int = 30) -> str:
+def bullets(lines: Iterable[object]) -> str:
     """Returns a list of the first lines, and how many more there are."""
     given = list(lines)
-    more = f"<li class=soft>and {len(given) - most:,} more</li>" if len(given) > most else ""
-    return f"<ul>{''.join(f'<li>{text(line)}</li>' for line in given[:most])}{more}</ul>"
+    more = f"<li class=soft>and {len(given) - _BULLETS:,} more</li>" if len(given) > _BULLETS else ""
+    return f"<ul>{''.join(f'<li>{text(line)}</li>' for line in given[:_BULLETS])}{more}</ul>"
 
 
 def section(title: str, note: str, *parts: str) -> str:

@@ -86,14 +86,14 @@ def limited(limits: Limits) -> Generator[None, None, None]:
         _pace.reset(token)
 
 
-def in_force() -> Pace | None:
-    """Returns the pace of this thread; None if it has no limits."""
-    return _pace.get()
+def is_limited() -> bool:
+    """Returns whether this thread has limits."""
+    return _pace.get() is not None
 
 
 def spend(operations: int, num_bytes: int = 0) -> None:
     """Waits until the limits of this thread, if any, allow this many operations and bytes."""
-    pace = in_force()
+    pace = _pace.get()
     if pace is not None:
         pace.spend(operations, num_bytes)
 

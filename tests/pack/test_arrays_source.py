@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import zipfile
 
 import numpy as np
@@ -61,6 +62,14 @@ def test_more_rows_than_a_file_can_mean_are_refused(tmp_path):
     np.savez_compressed(tmp_path / "x.npz", x=np.zeros((1 << 24) + 1, "bool"))
     with pytest.raises(SourceError, match="16777217 rows, expected 1 to 16,777,216"):
         open_source(tmp_path / "x.npz").listing()
+
+
+def test_a_directory_larger_than_a_sample_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setenv("DLIO_MAX_SAMPLE", "128KiB")
+    end = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 1, 1, 1 << 18, 0, 0)
+    (tmp_path / "x.npz").write_bytes(bytes(1 << 18) + end)
+    with pytest.raises(SourceError, match=r"a header or directory of more than 131,072 bytes"):
+        npz(tmp_path / "x.npz").listing()
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])

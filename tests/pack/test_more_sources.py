@@ -168,6 +168,9 @@ class TestFrames:
         assert len(listing) == 4
         with pytest.raises(SourceError, match=r"cannot list .*in/01: Permission denied.* --on-error skip"):
             listing.check_whole()
+        (open_tmp / "in/00").chmod(0)
+        with unprivileged(), pytest.raises(SourceError, match=r"^cannot list .*in/00: Permission denied"):
+            frames(open_tmp / "in", clip=2).listing()
 
     def test_stride_and_step(self, sequences):
         clips = read_all(frames(sequences, clip=2, targets=1, stride=3, step=2))

@@ -68,9 +68,9 @@ def test_counts_what_is_asked_of_the_source(photos, tmp_path, monkeypatch, secon
 def test_the_limits_of_a_thread_are_its_own():
     found = []
     with limited(Limits(5.0)):
-        thread = threading.Thread(target=lambda: found.append(pace.in_force()))
+        thread = threading.Thread(target=lambda: found.append(pace.is_limited()))
         thread.start()
         thread.join()
-        assert pace.in_force() is not None
-    assert found == [None]
-    assert pace.in_force() is None
+        assert pace.is_limited()
+    assert found == [False]
+    assert not pace.is_limited()

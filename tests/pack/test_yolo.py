@@ -14,6 +14,7 @@ from dlio.errors import SourceError, UsageError
 from dlio.pack.recode import Recode
 from dlio.sources import open_source
 from tests.helpers.packing import read_all, samples
+from tests.helpers.users import unprivileged
 
 
 def write(folder: Path, lines: dict[str, str | None], split: str = "", config: str = "names: {0: cat, 1: dog}") -> Path:
@@ -88,6 +89,15 @@ def test_a_wrong_line_refuses_its_image(line, problem, tmp_path):
     with pytest.raises(SourceError, match=rf"a\.txt: .*{problem}"):
         dlio.pack(tmp_path / "in", tmp_path / "out", engine="serial")
     assert dlio.pack(tmp_path / "in", tmp_path / "out", engine="serial", on_error="skip").num_samples == 1
+
+
+def test_lines_that_may_not_be_read_refuse_their_image(open_tmp):
+    write(open_tmp / "in", {"a": "0 0.5 0.5 0.5 0.2"})
+    (open_tmp / "in/labels").chmod(0)
+    with unprivileged():
+        listing = open_source(open_tmp / "in", name="yolo").listing()
+    with pytest.raises(SourceError, match=r"labels/a.txt: .*Permission denied"):
+        listing.check_whole()
 
 
 def test_points_of_a_pose_are_left_out(tmp_path):

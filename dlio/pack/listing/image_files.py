@@ -85,7 +85,7 @@ def image_file_reader(root: str | Path, listing: Listing) -> Iterator[ImageFileR
             begun[row] = _unreadable(path, problem) if error else LongFile(path, descriptor, head)
         return begun
 
-    is_small = usual < _USUAL_SIZES * _GROUPED_BYTES and native.available and pace.in_force() is None
+    is_small = usual < _USUAL_SIZES * _GROUPED_BYTES and native.available and not pace.is_limited()
     is_small &= sys.getfilesystemencoding() == "utf-8"  # else a name is not the bytes of its key
     sizes, group = (lambda index: max(num_bytes[index], least // 2)), begin_group if is_small else None
     keys = listing.keys if is_small else list(listing.keys)  # a group has all of its keys, not one
@@ -124,13 +124,13 @@ def path_below(root: str, key: str) -> str:
     return key if key.startswith("/") else f"{root}/{key}"  # a Path takes ten times as long
 
 
-def read_file(path: str, num_bytes: int = 0) -> bytes:
-    """Returns the content of a regular file, with one read if it has at most `num_bytes` and is not large.
+def read_file(path: str) -> bytes:
+    """Returns the content of a regular file, with one read if it is small.
 
     Raises:
         SourceError: it cannot be read, is a folder, a pipe or a device, or is large and not an image.
     """
-    found = begin_file(path, _room(num_bytes, _LEAST_ROOM))
+    found = begin_file(path, _LEAST_ROOM)
     return found if isinstance(found, bytes) else found.rest()
 
 
@@ -145,9 +145,7 @@ def begin_file(path: str, room: int) -> bytes | LongFile:
     Raises:
         SourceError: it cannot be read.
     """
-    in_force = pace.in_force()
-    if in_force is not None:
-        in_force.spend(pace.FILE_OPERATIONS)
+    pace.spend(pace.FILE_OPERATIONS)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for its writer
         try:
@@ -160,8 +158,7 @@ def begin_file(path: str, room: int) -> bytes | LongFile:
         os.close(descriptor)
     except OSError as error:
         raise _unreadable(path, error) from error
-    if in_force is not None:
-        in_force.spend(0, len(data))
+    pace.spend(0, len(data))
     return data
 
 

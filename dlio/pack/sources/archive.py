@@ -14,12 +14,11 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
+from dlio.dataset.schema import IMAGE_CLASSIFICATION, Fields, Sample, Schema
 from dlio.errors import DataError, SourceError
 from dlio.formats.layouts.squashfs.blocks import Image
 from dlio.io.files import closed_on_error
 from dlio.io.random_access import RandomAccessFile
-from dlio.pack import pace
 from dlio.pack.inspect.image_header import HEAD_BYTES, check_large
 from dlio.pack.listing.archive_members import (
     IMAGES,
@@ -30,7 +29,7 @@ from dlio.pack.listing.archive_members import (
     members_of,
     read_local_header,
 )
-from dlio.pack.listing.base import Listing, Numbers, Refused
+from dlio.pack.listing.base import Listing, Numbers, Refused, read_ahead
 from dlio.pack.listing.classes import check_no_splits, of_first_folders
 from dlio.pack.listing.image_files import file_state
 from dlio.pack.listing.image_tree import EXTENSIONS
@@ -108,21 +107,17 @@ class Archive:
     def reader(self, listing: Listing) -> Prefetcher[Sample]:
         """Gives a function that reads one image with its class index, from its offset in the archive."""
         file, suffix = RandomAccessFile(self.path), self.path.suffix.lower()
-        extents, labels = listing.columns["extent"].tolist(), listing.columns["label"].tolist()
+        extents = listing.columns["extent"].tolist()
         with closed_on_error(file):
             content = _image_reader(file) if suffix in IMAGES else partial(_content, file, suffix == ".zip")
 
-        def read(index: int) -> Sample:
-            key = listing.keys[index]
-            pace.spend(1, extents[index][1])
+        def read(index: int) -> Fields:
             try:
-                image = content(*extents[index])
+                return {"image": content(*extents[index])}
             except (DataError, zlib.error) as error:
-                raise SourceError(f"{self.path}: cannot read {key!r}: {error}") from error
-            return Sample(key, {"image": image, "label": labels[index]})
+                raise SourceError(f"{self.path}: cannot read {listing.keys[index]!r}: {error}") from error
 
-        sizes = listing.columns["extent"][:, 1:3].sum(axis=1).tolist()
-        return Prefetcher(read, sizes, len(listing), opened=[file])
+        return read_ahead(listing, read, file)
 
 
 def _image_reader(file: RandomAccessFile) -> Callable[[int, int, int, int], bytes]:

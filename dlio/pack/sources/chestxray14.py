@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from dlio.errors import SourceError
+from dlio.io.files import storage_errors
 from dlio.pack.listing.base import Listing, Refused
 from dlio.pack.listing.image_files import ImageFiles, image_file_listing
 from dlio.pack.listing.keys import printable
@@ -120,13 +121,14 @@ def _distinct(root: Path, name: str, folders: Sequence[str]) -> Sequence[str]:
 
 def _folders(root: Path) -> Mapping[str, Sequence[str]]:
     """Returns the folders of each image below the root, by the image's name."""
-    folders = sorted(folder for folder in root.glob("images*") if folder.is_dir())
-    folders += [folder / "images" for folder in folders if (folder / "images").is_dir()]
     found = defaultdict[str, list[str]](list)
-    for folder in folders:
-        for path in folder.iterdir():
-            if path.suffix.lower() == ".png":
-                found[path.name].append(str(folder.relative_to(root)))
+    with storage_errors("list", root):
+        folders = sorted(folder for folder in root.glob("images*") if folder.is_dir())
+        folders += [folder / "images" for folder in folders if (folder / "images").is_dir()]
+        for folder in folders:
+            for path in folder.iterdir():
+                if path.suffix.lower() == ".png":
+                    found[path.name].append(str(folder.relative_to(root)))
     return found
 
 

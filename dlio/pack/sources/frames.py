@@ -100,7 +100,8 @@ class Frames:
         trees = walk_each(self.path, folders_in(self.path), refused)
         found = [(folder, names) for tree in trees for folder, names in tree if names]
         if not found:
-            raise SourceError(f"{self.path} has no folders of frames: expected one for each sequence")
+            problem = f"{self.path} has no folders of frames: expected one for each sequence"
+            raise SourceError(refused[0][1] if refused else problem)
         return sorted(found)
 
     def reader(self, listing: Listing) -> Prefetcher[Sample]:

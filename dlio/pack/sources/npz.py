@@ -20,9 +20,10 @@ from dlio.dataset.schema import NUMBER_TYPES, Array, Field, Fields, Sample, Sche
 from dlio.errors import SourceError, UsageError
 from dlio.formats.layouts.aliases import field_names
 from dlio.formats.payloads import npy
+from dlio.io import limits
 from dlio.io.files import storage_errors
 from dlio.io.random_access import RandomAccessFile
-from dlio.pack.listing.archive_members import read_local_header
+from dlio.pack.listing.archive_members import bounded, read_local_header
 from dlio.pack.listing.base import Listing, read_ahead
 from dlio.pack.listing.image_files import file_state, version_of
 from dlio.pack.listing.keys import Keys
@@ -183,7 +184,7 @@ def _files(path: Path) -> Iterator[tuple[str, Callable[[], _Rows]]]:
 
 def _members(path: Path, is_checked: bool) -> Iterator[tuple[str, Callable[[], _Rows]]]:
     try:
-        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+        with path.open("rb") as file, zipfile.ZipFile(bounded(file, path, limits.sample_bytes())) as archive:
             members = archive.infolist()
     except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
         raise SourceError(f"{path} is not an .npz of NumPy: {error}: save it again") from error

@@ -145,7 +145,7 @@ def _objects(path: Path, num_classes: int, is_pose: bool) -> tuple[ObjectBox, ..
     try:
         lines = read_regular(path, _MAX_BYTES).decode().splitlines() if path.exists() else []
         return tuple(_object(line.split(), num_classes, is_pose) for line in lines if line.strip())
-    except (ValueError, OverflowError, DlioError) as error:
+    except (ValueError, OSError, OverflowError, DlioError) as error:
         return f"{path}: {error}"
 
 
