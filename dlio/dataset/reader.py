@@ -245,13 +245,13 @@ def open_table(manifest: Manifest, shard: Shard) -> SampleTable | None:
     """Returns the table of a shard's samples, None if it has none.
 
     Raises:
-        CorruptRecordError: it is damaged, or lies behind a link of a set that was made of another table.
+        CorruptRecordError: it is damaged, or lies behind a link of a set that was made of another shard.
         StorageError: it cannot be read.
     """
     table = next((file for file in shard.files if file.name.endswith(sample_table.SUFFIX)), None)
+    check_base(manifest.root, shard, table)
     if table is None:
         return None
-    check_base(manifest.root, table, shard)
     with arrivals.opening(in_place(manifest, shard)):
         return SampleTable(manifest.root / table.name, manifest.schema, shard.num_records, shard.part)
 

@@ -16,7 +16,7 @@ from dlio.errors import CorruptRecordError, StorageError
 from dlio.formats import ApartFormat
 from dlio.formats.layouts.file_list import FOLDER, SUFFIX, FileList
 from dlio.io.arrivals import Arrivals
-from dlio.io.files import digest_bytes, read_blocks, read_regular
+from dlio.io.files import digest_file, read_blocks
 
 _BASE = re.compile(r"base[0-9]+")  # a link to the set that the records are of
 
@@ -121,20 +121,23 @@ def _arriving(manifest: Manifest, shard: Shard, filling: Arrivals) -> Collection
     return ()
 
 
-def check_base(root: Path, table: File, shard: Shard) -> None:
-    """Compares the table of a shard behind a link: its checksums are those of the samples, whose folder may change.
+def check_base(root: Path, shard: Shard, table: File | None) -> None:
+    """Compares a shard behind a link, whose folder may change: its table has the checksums of the samples.
+
+    All of a shard without a table is read.
 
     Raises:
         CorruptRecordError: it differs from what the set in the folder `root` was made of.
         StorageError: it is missing, or cannot be read.
     """
-    link, slash, _ = table.name.partition("/")
+    link, slash, _ = shard.files[0].name.partition("/")
     if not slash or not (root / link).is_symlink():
         return
-    path = root / table.name
-    check_size(path, table.num_bytes, shard)
-    if digest_bytes(read_regular(path, table.num_bytes), table.digest.partition(":")[0]) != table.digest:
-        raise CorruptRecordError(path, f"it is not what this set was made of{advice_if_lost(path)}")
+    for file in [table] if table else shard.files:
+        path = root / file.name
+        check_size(path, file.num_bytes, shard)
+        if digest_file(path, file.digest.partition(":")[0]) != file.digest:
+            raise CorruptRecordError(path, f"it is not what this set was made of{advice_if_lost(path)}")
 
 
 def check_size(path: Path, num_bytes: int, shard: Shard) -> None:

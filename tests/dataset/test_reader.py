@@ -23,6 +23,7 @@ from dlio.dataset.pool import Folder, ShardPool
 from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, StorageError
+from tests.helpers.damage import flipped
 from tests.helpers.rounds import ROUNDS
 from tests.loaders.packing import pack_samples
 
@@ -79,6 +80,20 @@ def test_a_shard_without_a_table_still_reads(packed: Manifest) -> None:
     assert reader.column("label").tolist() == list(range(6)) and len([reader.key(i) for i in range(6)]) == 6
     reader.close()
     reader.close()
+
+
+def test_a_shard_without_a_table_behind_a_link_is_compared_as_a_whole(packed: Manifest, tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    (base := tmp_path / "set/base0").symlink_to(packed.root)
+    files = tuple(
+        file.replace(name=f"base0/{file.name}") for file in packed.shards[0].files if "samples.npz" not in file.name
+    )
+    linked = replace(packed, root=tmp_path / "set")
+    bare = type(packed.shards[0])(f"base0/{packed.shards[0].name}", packed.shards[0].num_samples, files)
+    with closing(ShardReader(linked, bare)) as reader:
+        assert reader.read(0).fields == samples()[0].fields
+    with flipped(base / packed.shards[0].files[0].name, 8 * 99), pytest.raises(CorruptRecordError, match="of: .*base0"):
+        ShardReader(linked, bare)
 
 
 def test_no_more_shards_stay_open_than_allowed(packed: Manifest) -> None:
