@@ -92,7 +92,10 @@ def test_a_shard_without_a_table_behind_a_link_is_compared_as_a_whole(packed: Ma
     bare = type(packed.shards[0])(f"base0/{packed.shards[0].name}", packed.shards[0].num_samples, files)
     with closing(ShardReader(linked, bare)) as reader:
         assert reader.read(0).fields == samples()[0].fields
-    with flipped(base / packed.shards[0].files[0].name, 8 * 99), pytest.raises(CorruptRecordError, match="of: .*base0"):
+    with (
+        flipped(base / packed.shards[0].files[0].name, 8 * 99),
+        pytest.raises(CorruptRecordError, match=r"of: .*base0"),
+    ):
         ShardReader(linked, bare)
 
 
