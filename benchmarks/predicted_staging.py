@@ -140,17 +140,6 @@ def errors(predicted: Array, rows: Sequence[Row]) -> Array:
     return np.abs(predicted - measured) / measured
 
 
-def fugaku_ratio() -> float:
-    """Returns T(82,944) / T(512) of CosmoFlow on Fugaku: 512 nodes read it, and rings of 162 nodes pass it on."""
-    machine, share, copies = described("fugaku", Machine(512, 1, source=UNLIMITED)), 1.67e12 / 512, 162
-    few = simulated("512", flows_alone(np.full(512, share), np.ones(512), THREADS), machine).seconds
-    reads = np.zeros(512 * copies)
-    reads[::copies] = share
-    everyone = np.full(512 * copies, share)
-    many = Flows(reads, (reads > 0) * 1.0, everyone - reads, everyone, THREADS, ring=copies)
-    return simulated("82,944", many, replace(machine, num_nodes=512 * copies)).seconds / few
-
-
 def plot(rows: Sequence[Row], predicted: Array) -> str:
     """Returns an SVG of predicted over measured seconds, both axes logarithmic from 1 to 2,000 s."""
     size, colours = 420, ("#1f77b4", "#d95f02", "#1b9e77", "#7570b3", "#e7298a", "#66a61e", "#a6761d", "#444444")
@@ -211,7 +200,6 @@ def main() -> None:
     )
     for name, group in groups.items():
         print(f"{name}: at most {most_within(rows, group)} of {len(rows)} within 60%, with half of them within 25%")
-    print(f"Fugaku's CosmoFlow, 82,944 nodes compared with 512: {fugaku_ratio():.3f}")
     if options.plot:
         options.plot.write_text(plot(rows, predicted))
 
