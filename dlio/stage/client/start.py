@@ -162,7 +162,7 @@ def ensure_agent(
         task = Task(
             name, job.dest, choice.name, job.topology, job.options, cache_bytes, modules=modules, listed=listed
         )  # fmt: skip
-        return choosing_again(partial(_ensured, task, job))
+        return choosing_again(partial(_ensured, task, job, asked.get("strategy", AUTO)))
     except StorageError as error:
         if error.errno not in FULL or source.manifest.format == TREE:
             raise
@@ -170,16 +170,18 @@ def ensure_agent(
         raise NoRoomError(error.errno, f"{error.text}: {advice}") from error
 
 
-def _ensured(task: Task, job: Job) -> StagedFolder:
-    """Returns the folder of a copy that an agent fills or has filled; raises TakenError if it is another user's now."""
+def _ensured(task: Task, job: Job, strategy: str) -> StagedFolder:
+    """Returns the folder of a copy that an agent fills or has filled; raises TakenError if it is another user's now.
+
+    `strategy` is what the user asked for.
+    """
     plan, folder = _prepared(job, load(task.strategy))
     open_for_us(folder)
     remember(job.dest)
-    lease.take(folder)
     await_leader(job, lambda: is_served(folder, plan))  # rather than start many agents that give up
-    if answer(folder) is not None:
-        _check_asked(task, LiveFolder(folder))
-    elif not _needs_none(folder, plan):
+    _check_asked(task, strategy, LiveFolder(folder))  # before the lease, which nobody would give back
+    lease.take(folder)
+    if answer(folder) is None and not _needs_none(folder, plan):
         try:
             launch.agent(task.to_json(), LiveFolder(folder).log)
         except StorageError as error:
@@ -192,19 +194,24 @@ def _ensured(task: Task, job: Job) -> StagedFolder:
     return folder
 
 
-def _check_asked(task: Task, live: LiveFolder) -> None:
+def _check_asked(task: Task, strategy: str, live: LiveFolder) -> None:
     """Raises UsageError if a task asks for what this job's agent does not do; warns if it is another job's."""
-    if (running := Task.of(live)) is None:
+    running = Task.of(live) if live.agent() else None
+    if running is None:
         return
-    is_other = task.cache_bytes not in (None, running.cache_bytes)
-    for option, differs in (("cache size", is_other), ("mode", task.options.mode not in (None, running.options.mode))):
-        if differs and running.is_ours:
+    for option, wanted, given in (
+        ("cache size", task.cache_bytes, running.cache_bytes),
+        ("mode", task.options.mode, running.options.mode),
+        ("strategy", None if strategy == AUTO else strategy, running.strategy),
+    ):
+        if wanted in (None, given):
+            continue
+        if running.is_ours:
             raise UsageError(
                 f"the agent that fills {live.staged.path} has another {option}: leave the {option} out, or end the "
                 f"agent first with dlio clean {live.staged.dest}"
             )
-        if differs:
-            _log.warning("%s is filled for another job, with another %s, which stays", live.staged.path, option)
+        _log.warning("%s is filled for another job, with another %s, which stays", live.staged.path, option)
 
 
 def _under_way(content_id: str, dest: str | os.PathLike[str] | None) -> Task | None:

@@ -35,14 +35,18 @@ def status(content_id: str, dest: str | os.PathLike[str] | None = None) -> list[
         left, what it waits for, and how long ago it told that. If no process answers, it has what `unfinished` gives.
     """
     named = None if dest is None else checked_dest(dest)
-    return [found for folder in copies(content_id, named) if (found := state(folder) or unfinished(folder))]
+    return [found for folder in copies(content_id, named) if (found := _told(folder))]
 
 
 def status_from(source: str | os.PathLike[str], dest: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:
     """Returns `status` of the copies that were staged from a folder or a URL, which need not be readable now."""
     name = shown(os.fspath(source)) if is_url(source) else os.path.abspath(source)  # noqa: PTH100
     staged = name.removesuffix(f"/{NAME}")
-    return [found for folder in copies("", dest) if _is_from(folder, staged) and (found := state(folder))]
+    return [found for folder in copies("", dest) if _is_from(folder, staged) and (found := _told(folder))]
+
+
+def _told(folder: StagedFolder) -> dict[str, Any] | None:
+    return state(folder) or unfinished(folder)
 
 
 def _is_from(folder: StagedFolder, source: str) -> bool:

@@ -538,6 +538,22 @@ def test_a_source_that_hangs_while_a_reader_waits_stops_no_copies_from_others(tm
     run_in(simulated(tmp_path), check)
 
 
+def test_a_source_hangs_no_longer_than_it_has_been_asked(tmp_path: Path) -> None:
+    found = list[str]()
+
+    def fetch(number: int, begin: int, target: memoryview, only_source: bool) -> Origin:
+        fill.latest -= 1000 * GIVE_UP_SECONDS
+        found.append(fill.hanging)
+        return _zeros(number, begin, target, only_source)
+
+    listed = _of_zeros(1, 7)
+    fill = Fill(store := _store(tmp_path, listed), FetchedBy(fetch, listed))
+    fill.follow([0])
+    fill.start(1)
+    eventually(lambda: store.is_complete)
+    assert fill.stop() and found == [""]
+
+
 def test_a_source_hangs_if_no_piece_comes_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(world, "monotonic", lambda: now[0])

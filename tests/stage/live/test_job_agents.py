@@ -16,7 +16,7 @@ import dlio
 from dlio.cli import main
 from dlio.cli import stage as stage_verbs
 from dlio.cluster.topology import Topology
-from dlio.dataset.manifest import Manifest
+from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import StorageError
 from dlio.io.filesystems import FileSystem
 from dlio.loaders import stats as loader_stats
@@ -25,7 +25,8 @@ from dlio.stage.choose import choice
 from dlio.stage.client import filling
 from dlio.stage.client.client import Client
 from dlio.stage.client.start import ensure_agent
-from dlio.stage.client.status import in_words, status_from
+from dlio.stage.client.status import in_one_word, in_words, status_from
+from dlio.stage.copies import lease
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import AgentRecord, LiveFolder
 from dlio.stage.job import Options
@@ -109,9 +110,12 @@ def test_rank_0_sees_how_far_staging_is(
     assert "; read 1.0 kB here, 0 B at other nodes, 2.0 kB at the source; waited 0 of 0 s" in caplog.text
 
 
-def test_a_copy_that_names_no_source_is_of_none(source: Manifest, tmp_path: Path) -> None:
+def test_a_copy_is_told_of_by_its_source_finished_or_not_if_it_names_one(source: Manifest, tmp_path: Path) -> None:
     staged = StagedFolder(tmp_path / "dest", dlio.stage(source.root, tmp_path / "dest").root.name)
     assert [found["path"] for found in status_from(str(source.root), tmp_path / "dest")] == [str(staged.path)]
+    (staged.path / NAME).unlink()
+    (found,) = status_from(str(source.root), tmp_path / "dest")
+    assert in_one_word(found).startswith("unfinished")
     staged.marker.write_text("{}")
     assert status_from(str(source.root), tmp_path / "dest") == []
 
@@ -147,17 +151,22 @@ def test_who_waits_hears_what_the_agent_keeps_and_not_what_would_be_chosen(
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with working(task(source.root, tmp_path, cache_bytes=3_000_000)):
+    with working(task(source.root, tmp_path, cache_bytes=3_000_000)) as node:
         background = ["stage", str(source.root), str(tmp_path), "--background"]
+        for asked, option in (
+            (["--cache-size", "1M"], "cache size"),
+            (["--strategy", "replicate", "--mode", "640"], "mode"),
+            (["--strategy", "broadcast"], "strategy"),
+        ):
+            assert main([*background, *asked]) == 2
+            assert f"has another {option}: leave" in capsys.readouterr().err
+            with monkeypatch.context() as other:
+                other.setenv("PBS_JOBID", f"{option}.pbs")
+                assert main([*background, *asked]) == main(background) == 0
+            assert f"is filled for another job, with another {option}, which stays" in caplog.text
+        assert caplog.text.count("which stays") == 3  # not to those that ask for nothing
+        assert all(each.job for each in lease.leases(node.folder))  # who was refused leases nothing
         assert main(background) == main([*background, "--cache-size", "3000000"]) == 0
-        assert main([*background, "--cache-size", "1M"]) == 2
-        assert "has another cache size: leave" in capsys.readouterr().err
-        assert main([*background, "--strategy", "replicate", "--mode", "640"]) == 2
-        assert "has another mode: leave" in capsys.readouterr().err
-        with monkeypatch.context() as other:
-            other.setenv("PBS_JOBID", "4711.pbs")
-            assert main([*background, "--cache-size", "1M"]) == 0
-        assert "is filled for another job, with another cache size, which stays" in caplog.text
         monkeypatch.setattr(Topology, "from_env", lambda: Topology(0, 2, 0, 1, 0, 2))
         monkeypatch.setattr(choice, "room", lambda _: FileSystem("xfs", "/", 1, None))
         assert main(["stage", str(source.root), str(tmp_path), "--wait"]) == 4
