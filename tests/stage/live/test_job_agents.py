@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import threading
@@ -18,11 +19,12 @@ from dlio.cli import stage as stage_verbs
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import StorageError
+from dlio.io.arrivals import NoRoomError
 from dlio.io.filesystems import FileSystem
 from dlio.loaders import stats as loader_stats
 from dlio.locking.owner import Owner
 from dlio.stage.choose import choice
-from dlio.stage.client import filling
+from dlio.stage.client import filling, launch
 from dlio.stage.client.client import Client
 from dlio.stage.client.start import ensure_agent
 from dlio.stage.client.status import in_one_word, in_words, status_from
@@ -53,6 +55,25 @@ def test_outside_a_scheduler_an_agent_killed_long_ago_was_another_jobs(
     for path in (live.path / "agent.json", live.path):
         os.utime(path, (two_days_ago, two_days_ago))
     assert filling.find_filling(node.folder, source.root) is None
+
+
+def test_who_reads_a_copy_hears_that_its_agent_has_no_room_to_start_again(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The data set is then read in place, though it is at a URL."""
+
+    def no_room(*given: object, **more: object) -> None:
+        raise StorageError(errno.ENOSPC, "no room")
+
+    monkeypatch.setattr(launch, "agent", no_room)
+    with working(given := task(source.root, tmp_path / "dest")) as node:
+        pass
+    (node.folder.path / NAME).unlink(missing_ok=True)
+    live = LiveFolder(node.folder)
+    live.make()
+    live.keep_task(given.to_json())
+    with pytest.raises(NoRoomError, match=r"no room: .* is read where it is"):
+        filling.find_filling(node.folder, source.root)
 
 
 def test_a_cache_is_filled_by_the_agent_that_this_job_has_there(source: Manifest, tmp_path: Path) -> None:
@@ -107,6 +128,7 @@ def test_rank_0_sees_how_far_staging_is(
         eventually(lambda: is_complete(node))
         node.publish()
         assert found.progress() == ""
+        assert filling.cached(source.root, tmp_path / "dest")[1] is None  # all is here: its agent serves other nodes
     assert "; read 1.0 kB here, 0 B at other nodes, 2.0 kB at the source; waited 0 of 0 s" in caplog.text
 
 

@@ -229,6 +229,22 @@ def test_absurd_records_are_no_peers(
     assert found and len(found.waiting_for) == 200
 
 
+def test_a_node_that_has_all_is_not_stuck_however_long_nothing_comes() -> None:
+    lacking = Peer(0, ("", 0), Owner.current(), False, 1, 2, idle_seconds=10**6)
+    assert lacking.is_stuck and not replace(lacking, is_complete=True).is_stuck
+
+
+def test_a_node_that_keeps_less_than_its_copy_does_not_tell_that_it_has_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meet_in(tmp_path, monkeypatch)
+    meeting, own = met(CONTENT, 0, 2), Peer(0, ("127.0.0.1", 9), Owner.current(), True, 1, 1, keeps_all=False)
+    meeting.tell(own)
+    assert meeting.asked_by(1, [], own)["complete"] == ()
+    meeting.tell(replace(own, keeps_all=True))
+    assert meeting.asked_by(1, [], own)["complete"] == ((0, 1),)
+
+
 def test_a_node_of_a_version_that_told_no_idle_time_is_a_peer() -> None:
     record = Peer(1, ("127.0.0.1", 9), Owner.current(), False, 0, 0, idle_seconds=7).to_json()
     assert record.pop("idle_seconds") == 7

@@ -149,17 +149,45 @@ def test_a_node_with_a_whole_copy_serves_those_that_keep_less_until_they_end(
 def test_a_complete_copy_is_served_only_where_other_nodes_may_need_it(
     source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Its lease may find room only once an agent has made some."""
     dlio.stage(source.root, tmp_path / "dest")
-    tasks = list[Task]()
+    tasks, write = list[Task](), lease._write
 
     def no_room(text: str, log: Path) -> None:
         tasks.append(Task.from_json(text))
+        monkeypatch.setattr(lease, "_write", write)
         raise StorageError(errno.ENOSPC, "no room")
 
     monkeypatch.setattr(launch, "agent", no_room)
     for count in (1, 2):
         folder = ensure_agent(source.root, tmp_path / "dest", topology=topology_of(0, count))
         assert folder.has_manifest() and len(tasks) == count - 1
+        lease.drop(folder, "")
+        monkeypatch.setattr(lease, "_write", _full)
+    assert not lease.is_leased(ensure_agent(source.root, tmp_path / "dest", topology=topology_of(0, 1)))
+    assert lease.is_leased(ensure_agent(source.root, tmp_path / "dest", topology=topology_of(0, 2)))
+
+
+def _full(*given: object) -> None:
+    raise OSError(errno.ENOSPC, "no room")
+
+
+def test_rooms_that_are_learned_when_a_node_has_ended_change_nothing(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its successor may fill the copy by then."""
+    ended = threading.Event()
+
+    def rooms(self: Meeting, own: int) -> tuple[int, ...]:
+        assert ended.wait(60)
+        return own, 0
+
+    monkeypatch.setattr(Meeting, "rooms", rooms)
+    with working(task(source.root, tmp_path / "0", 0, 2)) as node:
+        node.fetching.needs_rooms.set()
+    ended.set()
+    eventually(lambda: not any(thread.name == "dlio-rooms" for thread in threading.enumerate()))
+    assert not node.plan.knows_rooms
 
 
 def test_rooms_that_cannot_be_followed_at_first_are_followed_later(
