@@ -126,10 +126,12 @@ def info(
     manifest = load(dataset)
     origin = {name: value for name, value in manifest.origin.items() if name != "refused"}  # counted as skipped
     path = without_credentials(str(manifest.root))
-    names = {"class_names": list(manifest.class_names), "origin": origin, "path": path}
+    labels = {"class_names": list(manifest.class_names), "label_offset": manifest.schema.label_offset}
     mixing = {} if shuffle_window is None else {"mixing_score": _mixing(manifest, shuffle_window, batch_size)}
     numbers = {"stats": stats_of(manifest, progress)} if stats else {}
-    return describe(manifest) | asdict(summarise(manifest)) | names | mixing | numbers
+    return (
+        describe(manifest) | asdict(summarise(manifest)) | labels | {"origin": origin, "path": path} | mixing | numbers
+    )
 
 
 def _mixing(manifest: Manifest, shuffle_window: int, batch_size: int) -> dict[str, Any]:

@@ -106,6 +106,8 @@ def info(args: argparse.Namespace) -> int:
         for name in ("crop_ready", "decode_ready"):
             if not any(report[name].values()):
                 del report[name]
+        if not report["label_offset"]:
+            del report["label_offset"]
         counts = report.pop("class_counts")
         shown = [(unmistakable(name), counts.get(name)) for name in report.pop("class_names") or counts]
         entries = [name if number is None else f"{name}: {number}" for name, number in shown]

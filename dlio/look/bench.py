@@ -16,7 +16,7 @@ from dlio.dataset.shard_files import paths_of
 from dlio.errors import SourceError, UsageError
 from dlio.images import RandomResizedCrop, Transform
 from dlio.io import files
-from dlio.io.filesystems import filesystem_of, local_folders
+from dlio.io.filesystems import existing, filesystem_of, local_folders
 from dlio.io.ground import check_ground
 from dlio.io.sizes import counted, format_size
 from dlio.loaders.dataset import PackedSamples
@@ -119,7 +119,8 @@ def bench(
 
     Args:
         dataset: the folder or URL of a packed data set, or its manifest. The rate of a URL is not kept.
-        dest: the local folder to measure; by default the first that `stage` would try.
+        dest: the local folder to measure, or the folder in which `stage` would make it; by default the first that
+            `stage` would try.
         transform: of the images; by default a random crop of 224 x 224 pixels.
         decode_ready: also measure what `dlio pack --decode-ready` would give, on a sample of the data set's own images.
         report: called with each measurement: its name, its rate, and the unit.
@@ -136,7 +137,7 @@ def bench(
         raise UsageError(f"--decode-ready is for images, and {manifest.root} has the fields {sorted(manifest.schema)}")
     if decode_ready:
         check_core()
-    local = Path(dest) if dest is not None else next((folder for _, folder in local_folders()), None)
+    local = existing(Path(dest)) if dest is not None else next((folder for _, folder in local_folders()), None)
     source_rate, write_rate, read_rate = _storage(manifest, local, report)
     transform = transform or _USUAL
     loader_rates, windows = {}, None

@@ -29,7 +29,9 @@ def test_rates_are_measured_told_and_kept(quick, tmp_path, run):
     packed = dlio.pack(tmp_path / "photos", tmp_path / "packed", engine="serial")
     (tmp_path / "node").mkdir()
     before = machine_file.measured()
-    code, out, _ = run("bench", tmp_path / "packed", tmp_path / "node", "--transform", "CenterCrop:8", "--json")
+    code, out, _ = run(
+        "bench", tmp_path / "packed", tmp_path / "node/new/dest", "--transform", "CenterCrop:8", "--json"
+    )
     found = json.loads(out)
     assert (code, found["num_samples"], found["num_bytes"]) == (0, 12, packed.num_bytes)
     assert all(found[name] > 0 for name in ("source_rate", "write_rate", "read_rate", "decode_rate"))

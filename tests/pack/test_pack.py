@@ -52,7 +52,7 @@ def test_a_shuffle_packs_the_same_samples_in_another_order(photos, tmp_path):
 
 def test_a_label_offset_is_added_and_recorded(photos, tmp_path):
     manifest = dlio.pack(image_folder(photos), tmp_path / "out", label_offset=1, engine="serial")
-    assert manifest.schema.label_offset == 1
+    assert manifest.schema.label_offset == dlio.info(manifest)["label_offset"] == 1
     assert [fields["label"] for _, fields in samples(tmp_path / "out")] == [1] * 16 + [2] * 11 + [3] * 9
     assert manifest.schema.class_name(1) == "cat"
 
