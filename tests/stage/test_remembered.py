@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,14 @@ def test_a_folder_is_forgotten_when_its_copies_are_gone(packed, tmp_path, dests)
     assert len(dlio.clean(tmp_path / "nvme")) == 1
     assert tmp_path / "nvme" not in known_folders()
     assert not list(dests.iterdir())
+
+
+def test_what_is_left_of_a_removed_copy_is_passed_in_silence(packed, tmp_path, caplog):
+    copy = dlio.stage(packed, tmp_path / "nvme").root
+    shutil.rmtree(copy.parent)
+    copy.mkdir(parents=True)
+    assert PackedSamples(packed).manifest.root == packed
+    assert not caplog.text
 
 
 def test_clean_without_dest_leaves_the_folders_that_were_named(packed, tmp_path, monkeypatch, capsys):

@@ -88,6 +88,8 @@ def take(folder: StagedFolder) -> None:
     except OSError as error:
         if job and any(lease.user in (0, owner_of(folder)) for lease in taken):
             return
+        if isinstance(error, FileNotFoundError) and not folder.has_manifest():
+            return  # what is left of a copy that was removed
         _log.warning("%s is used without a lease, and may be removed: %s", folder.path, error.strerror or error)
 
 
