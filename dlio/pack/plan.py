@@ -25,11 +25,6 @@ class Place:
     begin: int
     end: int
 
-    @property
-    def num_bytes(self) -> int:
-        """Its size in bytes."""
-        return self.end - self.begin
-
 
 @dataclass(frozen=True, slots=True)
 class ShardPlan:

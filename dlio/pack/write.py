@@ -76,13 +76,6 @@ class WriteTask:
         """The unfinished file of the shard that this is a part of."""
         return None if self.place is None else self.out / ASIDE / self.place.file
 
-    @property
-    def part(self) -> tuple[Path, range] | None:
-        """That file, and the range of its bytes that this part has; None for a whole shard."""
-        if self.place is None or self.whole is None:
-            return None
-        return self.whole, range(self.place.begin, self.place.end)
-
     def __str__(self) -> str:
         return self.name
 
@@ -182,7 +175,8 @@ def here() -> str:
 def _write(task: WriteTask, aside: Path) -> Shard:
     listing, skip_bad = task.listing, task.writing.skip_bad
     prepared = Preparing.of(task.source.path, listing.schema, listing.image_fields, task.recode, skip_bad)
-    shard = OpenShard(aside, task.name, task.format, prepared, task.writing.digest, task.part)
+    part = (task.whole, range(task.place.begin, task.place.end)) if task.whole and task.place else None
+    shard = OpenShard(aside, task.name, task.format, prepared, task.writing.digest, part)
     with files.storage_errors("write", aside), closing(shard):
         write_samples(task.source, listing, shard, counts(task.row))
         return shard.finish(task.inputs)

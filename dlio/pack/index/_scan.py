@@ -97,11 +97,6 @@ class ScanTask:
         """The new file for the table of the samples."""
         return self.tables / f"{self.shard.name}{sample_table.SUFFIX}"
 
-    @property
-    def index(self) -> Path:
-        """The new file for an index, if the records have none."""
-        return index_paths(self.records)[1]
-
     def __str__(self) -> str:
         return self.shard.name
 
@@ -123,14 +118,11 @@ def scan_shard(task: ScanTask) -> Shard:
         table, records = _read(task, reader, digest)
         entry = File(task.shard.files[0], *digest.finish())
         index = reader.index_text() if isinstance(reader, IndexedReader) and len(task.shard.files) == 1 else None
-    others = [_owned(task.root, name) for name in task.shard.files[1:]]
-    own = [] if index is None else [_publish(task.root, task.index, index)]
+    paths = ((name, task.root / name) for name in task.shard.files[1:])
+    others = [File(name, path.stat().st_size, files.digest_file(path)) for name, path in paths]
+    own = [] if index is None else [_publish(task.root, index_paths(task.records)[1], index)]
     all_files = (entry, *others, *own, _publish(task.root, task.table, table.to_bytes()))
     return Shard(task.shard.name, len(table), all_files, decode_ready=records if records.records else None)
-
-
-def _owned(root: Path, name: str) -> File:
-    return File(name, (root / name).stat().st_size, files.digest_file(root / name))
 
 
 def _publish(root: Path, path: Path, content: bytes) -> File:

@@ -108,13 +108,6 @@ class Keys(Sequence[str]):
     def __iter__(self) -> Iterator[str]:
         return (text.decode() for text in self._texts())
 
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, Keys):
-            return self.pieces.data == other.pieces.data and self._bounds == other._bounds
-        return NotImplemented
-
-    __hash__ = None  # type: ignore[assignment]
-
     def _texts(self) -> Iterator[bytes]:
         return (self.pieces.data[start:stop] for start, stop in pairwise(self._bounds))
 

@@ -65,8 +65,9 @@ def parts_of(shard: ShardPlan, num_bytes: Numbers, name: str) -> list[ShardPlan]
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(take(num_bytes, shard.indices))])
     begin, found = container.PLACE_BYTES, []
     for number, (start, stop) in enumerate(pairwise(cut_bounds(ends, PART_BYTES, None))):
-        place = Place(f"{shard.name}{container.SUFFIX}", begin, begin + int(ends[stop] - ends[start]))
-        part = ShardPlan(f"{shard.name}.part-{number:06d}", shard.indices[start:stop], place.num_bytes, place)
+        size = int(ends[stop] - ends[start])
+        place = Place(f"{shard.name}{container.SUFFIX}", begin, begin + size)
+        part = ShardPlan(f"{shard.name}.part-{number:06d}", shard.indices[start:stop], size, place)
         found.append(part)
         begin = -(-place.end // container.PLACE_BYTES) * container.PLACE_BYTES
     return found

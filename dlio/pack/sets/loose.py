@@ -6,7 +6,7 @@ The files are listed once, as for `pack`, and grouped as `pack` would. `dlio.for
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from dlio.dataset import manifest, sample_table
 from dlio.dataset.manifest import File, Manifest, Shard
 from dlio.dataset.sample_table import SampleTableBuilder, unread_table
 from dlio.errors import SourceError, UsageError
-from dlio.executors import Pool, map_bounded, num_workers, processes
+from dlio.executors import map_bounded, num_workers, processes
 from dlio.formats.layouts import file_list
 from dlio.formats.layouts.file_list import FileList, is_inside
 from dlio.formats.readonly import files as loose
@@ -83,7 +83,8 @@ def index_files(
         parts = [(each.name, listing.take(each.indices), take(times, each.indices)) for each in plan]
         groups = [_Group(root, place, name, found, some, own, rows.get(name)) for name, some, own in parts]
         with processes.open(min(num_workers(workers), len(groups)), None) if checksums else nullcontext() as pool:
-            shards = _written(groups, pool, report)
+            made = side_by_side(_unread, groups) if pool is None else map_bounded(pool, _read, groups)
+            shards = sorted(shard_progress.reported(made, report), key=lambda shard: shard.name)
         files.sync_folder(place)
         origin = {"source": INDEXED, "path": printable(str(found.path)), "num_shards": len(shards), "kind": found.name}
         origin |= {"plan": files.digest_bytes(repr([shard.files for shard in shards]).encode())}
@@ -173,12 +174,6 @@ def _fields(listing: Listing) -> Mapping[str, np.ndarray]:
         for name, kind in listing.schema.items()
         if name in listing.columns
     }
-
-
-def _written(groups: Sequence[_Group], pool: Pool | None, report: Callable[[Shard], None]) -> list[Shard]:
-    """Writes the lists and tables of all groups, and returns the shards; workers read the files, if there are some."""
-    shards = side_by_side(_unread, groups) if pool is None else map_bounded(pool, _read, groups)
-    return sorted(shard_progress.reported(shards, report), key=lambda shard: shard.name)
 
 
 def _unread(group: _Group) -> Shard:

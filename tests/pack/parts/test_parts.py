@@ -216,4 +216,4 @@ def test_places_never_overlap_and_hold_every_sample(sizes, part_bytes):
     places = [part.place for part in parts]
     assert all(place.begin % (64 << 10) == 0 and place.begin > 0 for place in places)
     assert all(first.end <= second.begin for first, second in pairwise(places))
-    assert [place.num_bytes for place in places] == [num_bytes[list(part.indices)].sum() for part in parts]
+    assert [place.end - place.begin for place in places] == [num_bytes[list(part.indices)].sum() for part in parts]
