@@ -190,7 +190,9 @@ def test_an_answer_of_another_length_is_left_to_the_client(
     assert len(server.asked) == 5
 
 
-def test_an_answer_that_drips_is_given_up(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("sent", [b"a", b""])
+def test_an_answer_that_drips_is_given_up(sent: bytes, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever sends a byte now and then, and whoever sends none."""
     files, over = RemoteFiles("s3://bucket/in", is_alone=True), threading.Event()
     files.fetch("a", 5, (0, 5))
 
@@ -200,10 +202,11 @@ def test_an_answer_that_drips_is_given_up(server: Server, monkeypatch: pytest.Mo
         request.end_headers()
         with suppress(ConnectionError):
             while not over.wait(0.01):
-                request.wfile.write(b"a")
+                request.wfile.write(sent)
 
     monkeypatch.setattr(Request, "do_GET", drip)
     monkeypatch.setattr(answers, "TOTAL_SECONDS", 0.1)
+    monkeypatch.setattr(answers, "IDLE_SECONDS", 0.1)
     monkeypatch.setattr(remote_files, "TRIES", 1)
     with pytest.raises(StorageError, match="or not all of it within"):
         files.fetch("a", 100_000, (0, 100_000))

@@ -10,6 +10,7 @@ import re
 import select
 import socket
 import ssl
+import struct
 import time
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -81,6 +82,11 @@ class _Connection:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if tls:
                 self._socket = tls.wrap_socket(self._socket, server_hostname=host)
+            else:  # the system waits for all bytes: after each return, threads would compete for Python's lock
+                self._socket.settimeout(None)
+                limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         except BaseException:
             self._socket.close()
             raise
@@ -117,14 +123,19 @@ class _Connection:
         if int(length[0]) > most or left < 0:
             return None
         while left:
-            parts.append(self._received(left, until))
+            parts.append(self._received(left, until, socket.MSG_WAITALL))
             left -= len(parts[-1])
         return b"".join(parts)
 
-    def _received(self, most: int, until: float) -> bytes:
+    def _received(self, most: int, until: float, flags: int = 0) -> bytes:
         if time.monotonic() > until:
             raise TimeoutError
-        if not (data := self._socket.recv(min(most, _RECEIVED_BYTES))):
+        flags = 0 if isinstance(self._socket, ssl.SSLSocket) else flags
+        try:
+            data = self._socket.recv(min(most, _RECEIVED_BYTES), flags)
+        except BlockingIOError:
+            raise TimeoutError from None
+        if not data:
             raise ConnectionError
         return data
 
