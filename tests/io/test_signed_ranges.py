@@ -192,7 +192,7 @@ def test_an_answer_of_another_length_is_left_to_the_client(
 
 @pytest.mark.parametrize("sent", [b"a", b""])
 def test_an_answer_that_drips_is_given_up(sent: bytes, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever sends a byte now and then, and whoever sends none."""
+    """As is one of which nothing comes."""
     files, over = RemoteFiles("s3://bucket/in", is_alone=True), threading.Event()
     files.fetch("a", 5, (0, 5))
 
