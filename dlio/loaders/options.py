@@ -19,16 +19,13 @@ from functools import wraps
 from numbers import Integral, Real
 from pathlib import Path
 from textwrap import dedent, indent
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypedDict, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypedDict, TypeVar
 
 from dlio.errors import UsageError
 from dlio.images import Transforms
 from dlio.loaders.sampling.order import Shuffle, check_shuffle
 from dlio.loaders.sampling.rank import given_rank
 from dlio.loaders.sampling.rank_share import End
-
-if TYPE_CHECKING:
-    from dlio.loaders.loader import Loader
 
 _ALIASES = {
     "workers": "num_workers",
@@ -207,7 +204,7 @@ def takes_options(*, without: Sequence[str] = ()) -> Callable[[F], F]:
     return completed
 
 
-def forwarded(method: Callable[Concatenate[Loader[Any], P], R]) -> Callable[Concatenate[Any, P], R]:
+def forwarded(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
     """Returns a method of `Loader` as that of a class whose objects have a `_loader`."""
 
     @wraps(method)
