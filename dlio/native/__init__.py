@@ -142,8 +142,8 @@ _MODULES = (_core, _jpeg, _png)
 
 available, decodes_jpeg, decodes_png = (module is not None for module in _MODULES)
 globals().update({name: getattr(module, name) for module in _MODULES for name in __all__ if hasattr(module, name)})
-if not available:
-    globals().update(LEFT_TO_PILLOW=-1, crc32c=import_module("crc32c").crc32c)
+if not available:  # no function returns a status then: any number but 0 does
+    globals().update(LEFT_TO_PILLOW=1, crc32c=import_module("crc32c").crc32c)
 
 
 def missing(purpose: str, image: str = "JPEG") -> MissingPackageError:
