@@ -22,8 +22,7 @@ from dlio.io.sizes import counted, format_size
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.sampling.rank import num_cores_of_rank
 from dlio.look.measure import loading, storage
-from dlio.look.measure.windows import Windows
-from dlio.look.measure.windows import windows as measure_windows
+from dlio.look.measure.forms import FormTimes, time_forms
 from dlio.stage.choose import machine_file
 from dlio.targets import IMAGE, leave_unknown
 
@@ -59,7 +58,7 @@ class Measured:
     loader_rates: dict[int, float]
     local: str
     rates: str
-    windows: Windows | None = None
+    windows: FormTimes | None = None
 
     @property
     def num_threads(self) -> int:
@@ -223,9 +222,9 @@ def _decode_rate(manifest: Manifest, transform: Transform) -> float:
         return loading.decode_rate(samples, transform)
 
 
-def _windows(manifest: Manifest, transform: Transform, report: Callable[[str, float, str], None]) -> Windows:
+def _windows(manifest: Manifest, transform: Transform, report: Callable[[str, float, str], None]) -> FormTimes:
     with closing(PackedSamples(manifest)) as samples:
-        found = measure_windows(samples, transform)
+        found = time_forms(samples, transform)
     for form, milliseconds in found.milliseconds.items():
         report(f"window, {form}", 1e3 / milliseconds, "images/s")
     return found

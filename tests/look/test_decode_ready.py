@@ -13,7 +13,7 @@ from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, UsageError
 from dlio.images import Resize
 from dlio.look.filesystem import DlioFileSystem
-from dlio.look.measure import loading, storage, windows
+from dlio.look.measure import forms, loading, storage
 from dlio.pack.recode import Recode
 from dlio.sources import image_folder
 from tests.helpers.decode_ready import COME_BACK, STAY, damaged, needs_core, write_images
@@ -110,7 +110,7 @@ def test_parts_and_unions_keep_them(ready, tmp_path, run):
 
 @pytest.fixture
 def quick(monkeypatch):
-    for module in (storage, loading, windows):
+    for module in (storage, loading, forms):
         monkeypatch.setattr(module, "SECONDS", 0.02)
     monkeypatch.setattr(storage, "MOST_BYTES", 1 << 20)
 
@@ -124,7 +124,7 @@ def test_bench_measures_windows_of_the_sets_own_images(quick, ready, name, tmp_p
     code, out, _ = run("bench", folder, tmp_path, *words, "--json")
     found = json.loads(out)["windows"]
     assert (code, found["num_images"], found["num_records"]) == (0, 10, 8)
-    assert all(found["milliseconds"][form] > 0 and found["num_bytes"][form] > 0 for form in windows.FORMS)
+    assert all(found["milliseconds"][form] > 0 and found["num_bytes"][form] > 0 for form in forms.FORMS)
     assert "8 of 10 images read qualify" in json.loads(out)["verdict"][3]
     assert "window, decode-ready" in run("bench", folder, tmp_path, *words)[1]
 
@@ -140,6 +140,6 @@ def test_bench_says_where_decode_ready_does_nothing(quick, photos, run):
 
 @pytest.mark.parametrize(("ready_ms", "said"), [(0.2, "pays if the CPU limits"), (0.39, "does not pay on this")])
 def test_the_verdict_compares_with_crop_ready(ready_ms, said):
-    milliseconds = dict(zip(windows.FORMS, (0.6, 0.4, ready_ms), strict=True))
-    found = windows.Windows(9, 8, milliseconds, dict(zip(windows.FORMS, (100, 97, 103), strict=True))).verdict()
+    milliseconds = dict(zip(forms.FORMS, (0.6, 0.4, ready_ms), strict=True))
+    found = forms.FormTimes(9, 8, milliseconds, dict(zip(forms.FORMS, (100, 97, 103), strict=True))).verdict()
     assert said in found and "become 1.03 times as large" in found and "0.60 ms from a JPEG, 0.40 crop-ready" in found

@@ -22,7 +22,7 @@ _PAYS = 0.85  # of the time of a crop-ready window
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
+class FormTimes:
     """The same images in three forms, one thread decoding windows of them in turns.
 
     Attributes:
@@ -53,7 +53,7 @@ class Windows:
         return f"{times}; {told}: --decode-ready {pays}"
 
 
-def windows(samples: PackedSamples, transform: Transform) -> Windows:
+def time_forms(samples: PackedSamples, transform: Transform) -> FormTimes:
     """Returns the time of a window in each form, measured in turns for some seconds.
 
     Raises:
@@ -68,11 +68,11 @@ def windows(samples: PackedSamples, transform: Transform) -> Windows:
     jpegs = [bytes(image) for image in images if isinstance(image, bytes | memoryview) and image[:3] == START]
     pairs = [(jpeg, record) for jpeg in jpegs if (record := native.to_planes(jpeg)) is not None]
     if not pairs:
-        return Windows(count, 0, {}, {})
+        return FormTimes(count, 0, {}, {})
     plain, records = (list(each) for each in zip(*pairs, strict=True))
     forms = dict(zip(FORMS, (plain, [native.make_crop_ready(jpeg) for jpeg in plain], records), strict=True))
     milliseconds = {form: 1e3 * seconds / len(pairs) for form, seconds in _in_turns(forms, transform).items()}
-    return Windows(count, len(pairs), milliseconds, {form: sum(map(len, each)) for form, each in forms.items()})
+    return FormTimes(count, len(pairs), milliseconds, {form: sum(map(len, each)) for form, each in forms.items()})
 
 
 def _in_turns(forms: dict[str, list[bytes]], transform: Transform) -> dict[str, float]:

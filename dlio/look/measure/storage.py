@@ -72,7 +72,7 @@ def bring(manifest: Manifest, folder: Path) -> Manifest:
 
 def _read(parts: Sequence[tuple[Path, float, float]], until: float, most: int) -> int:
     """Reads parts of files, each from a share of its file's bytes to another; returns how many bytes were read."""
-    view, total = memoryview(bytearray(files.BLOCK_BYTES)), 0
+    view, total = memoryview(bytearray(files.READ_BYTES)), 0
     for path, first, last in parts:
         with files.opened_regular(path) as file:
             size = os.fstat(file).st_size
@@ -94,7 +94,7 @@ def write_rate(folder: Path) -> tuple[float, float]:
         StorageError: it cannot be written.
     """
     check_ground(folder)
-    block, most = os.urandom(files.BLOCK_BYTES), min(MOST_BYTES, filesystem_of(folder).free_bytes // 4)
+    block, most = os.urandom(files.READ_BYTES), min(MOST_BYTES, filesystem_of(folder).free_bytes // 4)
     with files.storage_errors("write", folder), tempfile.NamedTemporaryFile(dir=folder, prefix=".dlio-bench-") as file:
         began, written = time.perf_counter(), 0
         while written < most and time.perf_counter() - began < SECONDS:
