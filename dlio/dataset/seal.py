@@ -25,7 +25,7 @@ VERSION = 2
 UNSEALED = 1  # the version of dlio 0.1
 _BEGIN = b'{"digest":"'
 _OF_0_1 = b'{"dlio":%d,' % UNSEALED  # how its manifests begin
-_BLOCK_BYTES = 1 << 20
+_READ_BYTES = 1 << 20
 
 
 def digest_line(digest: str) -> bytes:
@@ -121,7 +121,7 @@ def is_intact(path: Path) -> bool:
             return True
         last, running = _last_line(descriptor), files.new_hash(files.DEFAULT_DIGEST)
         left = os.fstat(descriptor).st_size - _NUM_BYTES
-        while left > 0 and (block := os.read(descriptor, min(left, _BLOCK_BYTES))):
+        while left > 0 and (block := os.read(descriptor, min(left, _READ_BYTES))):
             running.update(block)
             left -= len(block)
         return last == digest_line(f"{files.DEFAULT_DIGEST}:{running.hexdigest()}")

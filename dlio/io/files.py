@@ -21,7 +21,7 @@ from dlio.errors import DigestError, StorageError, UsageError
 from dlio.io import limits, world
 
 FULL = (errno.ENOSPC, errno.EDQUOT)  # a file system, or what this user may write on it
-BLOCK_BYTES = 8 << 20  # Lustre and GPFS reach full speed with reads of 4 to 16 MiB
+READ_BYTES = 8 << 20  # Lustre and GPFS reach full speed with reads of 4 to 16 MiB
 DEFAULT_DIGEST = "xxh3-128"
 Span = tuple[int, int]  #: where bytes of a file begin and end
 
@@ -65,7 +65,7 @@ def digest_bytes(data: bytes | memoryview, algorithm: str = DEFAULT_DIGEST) -> s
     return f"{algorithm}:{running.hexdigest()}"
 
 
-def digest_file(path: Path, algorithm: str = DEFAULT_DIGEST, block_bytes: int = BLOCK_BYTES) -> str:
+def digest_file(path: Path, algorithm: str = DEFAULT_DIGEST, block_bytes: int = READ_BYTES) -> str:
     """Returns `algorithm:hex` of a file's content, read in blocks of `block_bytes`.
 
     Raises:
@@ -77,7 +77,7 @@ def digest_file(path: Path, algorithm: str = DEFAULT_DIGEST, block_bytes: int = 
     return f"{algorithm}:{running.hexdigest()}"
 
 
-def read_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Generator[memoryview, None, None]:
+def read_blocks(path: Path, block_bytes: int = READ_BYTES) -> Generator[memoryview, None, None]:
     """Yields a file's content in blocks of up to `block_bytes`; each block is valid until the next is asked for.
 
     Raises:
@@ -114,7 +114,7 @@ def read_regular(path: Path, limit: int) -> bytes:
     """
     with opened_regular(path) as descriptor:
         data = os.read(descriptor, min(os.fstat(descriptor).st_size, limit) + 1)
-        while len(data) <= limit and (more := os.read(descriptor, min(BLOCK_BYTES, limit + 1 - len(data)))):
+        while len(data) <= limit and (more := os.read(descriptor, min(READ_BYTES, limit + 1 - len(data)))):
             data += more
         return data
 

@@ -20,7 +20,7 @@ from dlio.images import Transform, Transforms, composed
 from dlio.loaders.columns import made_fields, narrowed
 from dlio.loaders.mixture import Data
 from dlio.loaders.opened import Opened, open_data
-from dlio.loaders.prefetch.memory import PIECE_BYTES, Strip
+from dlio.loaders.prefetch.memory import STRIP_BYTES, Strip
 from dlio.loaders.prefetch.reads import REQUEST_BYTES, Reads, Rows, pieces
 from dlio.loaders.sampling.order import Indices
 from dlio.targets import IMAGE, LABEL, targets_of
@@ -201,7 +201,7 @@ class PackedSamples:
         """Keeps memory for a number of batches that live at a time, and for the records that they are made of."""
         batch_bytes = batch_size * self.sample_bytes
         self.memory.limit = num_batches * max(1, sum(kind.is_fixed for kind in self.made.values()))
-        self.opened.read_memory.limit = num_batches * (2 + batch_bytes // PIECE_BYTES)
+        self.opened.read_memory.limit = num_batches * (2 + batch_bytes // STRIP_BYTES)
 
     def prefetch_hint(self, indices: Sequence[int] | Indices) -> None:
         """Opens the shards of samples and asks the system to prefetch their records.

@@ -51,14 +51,14 @@ def test_a_digesting_file_never_replaces_one(tmp_path):
 
 
 def test_blocks_are_the_file(tmp_path):
-    data = os.urandom(files.BLOCK_BYTES + 17)
+    data = os.urandom(files.READ_BYTES + 17)
     (tmp_path / "x").write_bytes(data)
     sizes, joined = [], b""
     for block in files.read_blocks(tmp_path / "x"):
         sizes.append(len(block))
         joined += block
     assert joined == data
-    assert sizes == [files.BLOCK_BYTES, 17]
+    assert sizes == [files.READ_BYTES, 17]
 
 
 def test_a_wrong_digest_names_both(tmp_path):

@@ -16,7 +16,7 @@ from dlio.errors import StorageError, UsageError
 from dlio.stage import simulate
 from dlio.stage.choose.auto import choose
 from dlio.stage.planning.cost import Machine, Volume, live_cost, pays_after_epochs
-from dlio.stage.planning.owners import BLOCK_BYTES
+from dlio.stage.planning.owners import PIECE_BYTES
 from dlio.stage.strategies import cost_of
 from tests.helpers.staging import MiB
 
@@ -129,7 +129,7 @@ def test_too_little_room_is_reported_with_figures() -> None:
 )
 def test_the_choice_fits_and_reading_once_is_never_slower(num_bytes: int, machine: Machine) -> None:
     replicate, broadcast, partition = (seconds(name, num_bytes, machine) for name in BASIC)
-    fill = machine.num_nodes * BLOCK_BYTES / machine.network
+    fill = machine.num_nodes * PIECE_BYTES / machine.network
     passing = num_bytes * (machine.num_nodes - 1) / machine.num_nodes / machine.network
     assert broadcast <= max(replicate, passing) * 1.000001 + fill
     assert partition <= broadcast

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dlio.dataset.manifest import File, Manifest, Shard
 from dlio.dataset.schema import Schema
 from dlio.stage.planning import owners
-from dlio.stage.planning.owners import BLOCK_BYTES, assign_first, in_turn, order_alone, owner_now
+from dlio.stage.planning.owners import PIECE_BYTES, assign_first, in_turn, order_alone, owner_now
 from dlio.stage.planning.plan import Plan, interleaved, kept_shards, partitioned
 
 SIZES = st.lists(st.integers(0, 1000), min_size=1, max_size=60)
@@ -134,7 +134,7 @@ def test_nodes_of_different_rooms_agree_on_owners_that_keep_what_they_own(
     """If all together hold the set, as far as shards do not leave gaps."""
     sizes = sizes + [sum(sizes) // 2 + 1] * has_large
     manifest = manifest_of(sizes)
-    with mock.patch.object(owners, "BLOCK_BYTES", 100):
+    with mock.patch.object(owners, "PIECE_BYTES", 100):
         alone = [Plan(manifest, node, len(rooms), room) for node, room in enumerate(rooms)]
         plans = [replace(plan, rooms=tuple(rooms)) for plan in alone]
         assert all(before.kept <= plan.kept for before, plan in zip(alone, plans, strict=True))
@@ -157,7 +157,7 @@ def test_nodes_of_different_rooms_agree_on_owners_that_keep_what_they_own(
                 assert sum(end - begin for begin, end in own + others) == size
 
 
-LARGE = st.lists(st.integers(0, 30 * BLOCK_BYTES), min_size=1, max_size=4)
+LARGE = st.lists(st.integers(0, 30 * PIECE_BYTES), min_size=1, max_size=4)
 
 
 @given(LARGE, st.integers(2, 12))
@@ -174,25 +174,25 @@ def test_all_nodes_read_about_as_much_of_large_shards(sizes: list[int], num_node
             own += spans
             read[plan.node] += sum(end - begin for begin, end in spans)
         assert [begin for begin, _ in sorted(own)] == [0, *(end for _, end in sorted(own)[:-1])]
-    largest = max(sum(read) / num_nodes / 4, BLOCK_BYTES)  # that is not divided
+    largest = max(sum(read) / num_nodes / 4, PIECE_BYTES)  # that is not divided
     assert max(read) <= sum(read) / num_nodes + 2 * largest
 
 
 @given(st.integers(2, 12), st.integers(1, 20), st.integers(0, 19))
 def test_no_two_nodes_ask_the_same_one_at_a_time(num_nodes: int, turns: int, begin: int) -> None:
     """Each goes through the others in rounds, from what is missing first on."""
-    turn = num_nodes * BLOCK_BYTES
+    turn = num_nodes * PIECE_BYTES
     spans = [(begin % turns * turn, turns * turn)]
     rest = [[each for each, _ in in_turn(spans, 0, num_nodes, node, is_own=False)] for node in range(num_nodes)]
     for asked in zip(*rest, strict=True):
-        assert len({each // BLOCK_BYTES % num_nodes for each in asked}) == num_nodes
+        assert len({each // PIECE_BYTES % num_nodes for each in asked}) == num_nodes
         assert len({each // turn for each in asked}) == 1
     assert [each // turn for each in rest[0]] == sorted(each // turn for each in rest[0])
 
 
 def test_only_the_pieces_of_a_lost_node_move_and_to_many_others() -> None:
-    plan = Plan(manifest_of([1000 * BLOCK_BYTES]), 0, 10)
-    begins = range(0, 1000 * BLOCK_BYTES, BLOCK_BYTES)
+    plan = Plan(manifest_of([1000 * PIECE_BYTES]), 0, 10)
+    begins = range(0, 1000 * PIECE_BYTES, PIECE_BYTES)
     before, after = ([plan.owner(1, lost.__contains__, begin) for begin in begins] for lost in ((), {3}))
     moved = Counter(new for old, new in zip(before, after, strict=True) if old == 3)
     assert all(old in (new, 3) for old, new in zip(before, after, strict=True))
@@ -200,10 +200,10 @@ def test_only_the_pieces_of_a_lost_node_move_and_to_many_others() -> None:
 
 
 def test_a_shard_is_divided_only_if_it_is_large_for_the_nodes_and_all_keep_it() -> None:
-    many, few = manifest_of([2 * BLOCK_BYTES] * 100), manifest_of([2 * BLOCK_BYTES] * 3)
+    many, few = manifest_of([2 * PIECE_BYTES] * 100), manifest_of([2 * PIECE_BYTES] * 3)
     assert Plan(few, 0, 4).divides and not Plan(few, 0, 1).divides and not Plan(many, 0, 4).divides
     assert Plan(many, 0, 40).divides
-    assert not Plan(manifest_of([BLOCK_BYTES - 3] * 3), 0, 4).divides
+    assert not Plan(manifest_of([PIECE_BYTES - 3] * 3), 0, 4).divides
     short, full, unknown = few.num_bytes - 1, few.num_bytes, None
     assert Plan(few, 0, 4, short).divides and Plan(few, 0, 4, short, (short, unknown, full, short)).divides
     assert not Plan(few, 0, 4, short, (short, unknown, short, short)).divides
@@ -212,14 +212,14 @@ def test_a_shard_is_divided_only_if_it_is_large_for_the_nodes_and_all_keep_it() 
 
 @given(st.lists(st.integers(0, 200), min_size=2, max_size=12, unique=True), st.integers(2, 7), st.integers(0, 9))
 def test_what_is_missing_is_shared_out_as_the_whole_is(ends: list[int], num_nodes: int, first: int) -> None:
-    step = BLOCK_BYTES // 8
+    step = PIECE_BYTES // 8
     ordered = [each * step for each in sorted(ends)][: len(ends) // 2 * 2]
     spans = list(zip(ordered[::2], ordered[1::2], strict=True))
     shares = [
         each
         for node in range(num_nodes)
         for each in in_turn(spans, first, num_nodes, node, is_own=True)
-        if (first + each[0] // BLOCK_BYTES) % num_nodes == node
+        if (first + each[0] // PIECE_BYTES) % num_nodes == node
     ]
     assert sum(end - begin for begin, end in shares) == sum(end - begin for begin, end in spans)
     others = list(in_turn(spans, first, num_nodes, 0, is_own=False))

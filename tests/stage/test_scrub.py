@@ -19,7 +19,7 @@ from dlio.errors import ManifestError, StorageError
 from dlio.locking.claim import claimed
 from dlio.rights.as_owner import as_owner
 from dlio.stage.copies.node_cache import copies
-from dlio.stage.planning.owners import BLOCK_BYTES
+from dlio.stage.planning.owners import PIECE_BYTES
 from dlio.stage.run import run
 from dlio.stage.upkeep import at_rest
 from dlio.stage.upkeep.at_rest import CopyAtRest, RateLimit
@@ -171,10 +171,10 @@ def test_reading_stays_below_the_rate(large_dataset: Manifest, tmp_path: Path, m
     """9 MiB in blocks of 4 at 1 MiB a second: the second waits 4 s, the third 4 s less the 3 that reading took."""
     staged, clock = dlio.stage(large_dataset, tmp_path / "local"), Clock()
     monkeypatch.setattr(at_rest, "time", clock)
-    pace, preadv = RateLimit(BLOCK_BYTES // 4), os.preadv
+    pace, preadv = RateLimit(PIECE_BYTES // 4), os.preadv
 
     def slow(descriptor: int, buffers: list[memoryview], position: int) -> int:
-        if position == BLOCK_BYTES:
+        if position == PIECE_BYTES:
             clock.now += 3
         return preadv(descriptor, buffers, position)
 

@@ -19,7 +19,7 @@ from dlio.stage import simulate
 from dlio.stage.choose import machine_file
 from dlio.stage.planning.cost import Machine, Volume
 from dlio.stage.planning.flows import shared
-from dlio.stage.planning.owners import BLOCK_BYTES
+from dlio.stage.planning.owners import PIECE_BYTES
 from dlio.stage.planning.simulation import timeline
 from dlio.stage.strategies import cost_of, names
 from tests.helpers.staging import one_file_each
@@ -40,7 +40,7 @@ def test_where_all_is_even_the_simulator_gives_the_times_of_the_cost_model(per_n
     sizes = one_file_each(np.full(7 * per_node, GB))
     for name in names():
         predicted = cost_of(name, Volume(7 * per_node * GB, 7 * per_node, GB), machine).seconds
-        start = 7 * BLOCK_BYTES * (6 / min(machine.source, 7 * machine.client) + 1 / machine.network)
+        start = 7 * PIECE_BYTES * (6 / min(machine.source, 7 * machine.client) + 1 / machine.network)
         found = simulate(sizes, machine, name).seconds
         assert abs(found - predicted) <= 1e-6 * predicted + (name == "broadcast") * (start + 0.005 * predicted), name
 
@@ -57,7 +57,7 @@ def test_where_all_is_even_the_simulator_gives_the_times_of_the_cost_model(per_n
 def test_nodes_of_a_broadcast_wait_for_the_first_shards_of_the_others(shards: int, source: float, idle: float) -> None:
     machine = Machine(100, 10**13, source=source, client=25e9, network=1e12, local=2e9)
     found = simulate(one_file_each(np.full(shards, 256_000_000)), machine, "broadcast").seconds
-    begun = 6 * 100 * BLOCK_BYTES / source  # the blocks that are read first
+    begun = 6 * 100 * PIECE_BYTES / source  # the blocks that are read first
     assert found == pytest.approx(shards * 256e6 / min(source, 2e9) + idle, abs=begun + 0.01)
 
 

@@ -14,7 +14,7 @@ import dlio
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DigestError
 from dlio.io.files import digest_bytes
-from dlio.stage.planning.owners import BLOCK_BYTES
+from dlio.stage.planning.owners import PIECE_BYTES
 from dlio.stage.planning.plan import Plan
 from dlio.stage.transfer.tree import anything
 from tests.helpers.slow_source import bytes_read
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.jobs, needs_mpiexec]
 def _tree(tmp_path: Path) -> Path:
     """Returns a folder with a file that is divided among a few nodes."""
     tree = make_tree(tmp_path / "shared" / "env", small=600)
-    (tree / "weights").write_bytes(random.Random(7).randbytes(6 * BLOCK_BYTES + 5))
+    (tree / "weights").write_bytes(random.Random(7).randbytes(6 * PIECE_BYTES + 5))
     return tree
 
 
@@ -46,7 +46,7 @@ def test_three_nodes_list_the_folder_once_read_each_byte_once_and_agree(
     table = source.shards[0].num_bytes
     assert sum(report["source_bytes"] for report in reports.values()) == source.num_bytes
     assert bytes_read(mounted) == source.num_bytes - table
-    assert min(report["source_bytes"] for report in reports.values()) >= 2 * BLOCK_BYTES
+    assert min(report["source_bytes"] for report in reports.values()) >= 2 * PIECE_BYTES
     assert len({copy.digest for copy in copies}) == 1
     folders = [mounted / path.relative_to(tree.parent) for path in (tree, *tree.rglob("*")) if path.is_dir()]
     listed = [path for report in reports.values() for path in report["listed"]]

@@ -33,7 +33,7 @@ _OF_PEOPLE = ("late", "leave", "think", "twice", "doubt")
 _STEP = 1 * S
 _LAST_FAULT = 60 * S  # then all is healed
 _PIECES = (16 << 10, 16 << 10, 64 << 10, MOST_BYTES)
-_DIVIDED = (64 << 10, owners.BLOCK_BYTES)  # by the latter, which no file exceeds, none is divided
+_DIVIDED = (64 << 10, owners.PIECE_BYTES)  # by the latter, which no file exceeds, none is divided
 _THREADS = (2, 3, 4, flows.THREADS)
 _PATIENCE = 150 * S  # after that every process must end: nodes that are silent, or never start, are waited for a minute
 _MOST_EPOCHS = 3
@@ -194,7 +194,7 @@ def divided_of(seed: int) -> Iterator[None]:
 def divided_by(num_bytes: int) -> Iterator[None]:
     """Has the nodes divide files into pieces of this many bytes; such files are not written at once."""
     once = min(num_bytes, writing.ONCE_BYTES)
-    with mock.patch.object(owners, "BLOCK_BYTES", num_bytes), mock.patch.object(writing, "ONCE_BYTES", once):
+    with mock.patch.object(owners, "PIECE_BYTES", num_bytes), mock.patch.object(writing, "ONCE_BYTES", once):
         yield
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from dlio.dataset.schema import Array
 from dlio.locking.fork_lock import ForkLock
 
-PIECE_BYTES = 4 << 20  # to read records into; a record that is kept holds a whole piece
+STRIP_BYTES = 4 << 20  # to read records into; a record that is kept holds a whole piece
 _LEAST_BYTES = 1 << 20  # smaller arrays come from the allocator's own reserve
 _ALIGNMENT = 64  # bytes; TensorFlow copies an array that begins elsewhere, 8.5 ms for a batch of 38 MB
 
@@ -89,15 +89,15 @@ class BatchMemory:
         """Returns a view of a piece that is up to half as large again, with arbitrary content.
 
         Few of many sizes are equal. A new piece takes the place of a free one that does not fit, and is not kept if all
-        together would be larger than 1.5 times `limit` times `PIECE_BYTES`.
+        together would be larger than 1.5 times `limit` times `STRIP_BYTES`.
         """
         with self._lock:
-            free = [piece for piece in self._kept if piece.num_bytes > PIECE_BYTES and piece.is_free]
+            free = [piece for piece in self._kept if piece.num_bytes > STRIP_BYTES and piece.is_free]
             fitting = [piece for piece in free if num_bytes <= piece.num_bytes <= num_bytes * 3 // 2]
             if fitting:
                 return min(fitting, key=lambda piece: piece.num_bytes).lend()[:num_bytes]
             self._kept = [piece for piece in self._kept if piece not in free[:1]]
-            if sum(piece.num_bytes for piece in self._kept) + num_bytes > self.limit * PIECE_BYTES * 3 // 2:
+            if sum(piece.num_bytes for piece in self._kept) + num_bytes > self.limit * STRIP_BYTES * 3 // 2:
                 return _Piece(num_bytes).lend()
             return self._piece(num_bytes)
 
@@ -124,10 +124,10 @@ class Strip:
 
     def take(self, num_bytes: int) -> memoryview:
         """Returns the next `num_bytes`, with arbitrary content. More than a piece gets its own memory."""
-        if num_bytes > PIECE_BYTES:
+        if num_bytes > STRIP_BYTES:
             return self._memory.at_least(num_bytes).view(_Hashable).data
         with self._lock:
             if num_bytes > len(self._rest):
-                self._rest = self._memory.empty((PIECE_BYTES,), np.uint8).view(_Hashable).data
+                self._rest = self._memory.empty((STRIP_BYTES,), np.uint8).view(_Hashable).data
             taken, self._rest = self._rest[:num_bytes], self._rest[num_bytes:]
         return taken

@@ -30,7 +30,7 @@ from dlio.pack.listing.keys import Keys
 from dlio.pack.prefetch import Prefetcher
 
 SUFFIX, _ARRAY = ".npz", ".npy"
-_BLOCK_BYTES = 1 << 20
+_CHECKED_BYTES = 1 << 20
 _ALWAYS_ROWS = 1 << 24  # of a small file, which may be compressed; the memory for keys grows with them
 _MOST_UNPACKED = 4 << 30  # bytes of a compressed array, which every worker holds in memory
 
@@ -201,8 +201,8 @@ def _members(path: Path, is_checked: bool) -> Iterator[tuple[str, Callable[[], _
 def _stored(path: Path, member: zipfile.ZipInfo, name: str, is_checked: bool) -> _Rows:
     with closing(RandomAccessFile(path)) as file:
         offset, crc = read_local_header(file, member.header_offset).data_offset, 0
-        for at in range(0, member.file_size if is_checked else 0, _BLOCK_BYTES):
-            crc = zlib.crc32(file.read(offset + at, min(_BLOCK_BYTES, member.file_size - at)), crc)
+        for at in range(0, member.file_size if is_checked else 0, _CHECKED_BYTES):
+            crc = zlib.crc32(file.read(offset + at, min(_CHECKED_BYTES, member.file_size - at)), crc)
         if is_checked and crc != member.CRC:
             raise SourceError(f"{path}: the array {name!r} is damaged: its CRC-32 differs: restore the file")
         head = file.read(offset, min(npy.HEAD_BYTES, member.file_size))

@@ -287,8 +287,8 @@ class Fetching:
             self.fetch(number, 0, data := memoryview(bytearray(self.plan.listed[number].num_bytes)))
             return group_digest([files.digest_bytes(part) for *_, part in slices(group, data)])
         file, running = self.plan.listed[number], files.new_hash(files.DEFAULT_DIGEST)
-        buffer = memoryview(bytearray(min(files.BLOCK_BYTES, file.num_bytes)))
-        for begin in range(0, file.num_bytes, files.BLOCK_BYTES):
+        buffer = memoryview(bytearray(min(files.READ_BYTES, file.num_bytes)))
+        for begin in range(0, file.num_bytes, files.READ_BYTES):
             target = buffer[: file.num_bytes - begin]
             self.fetch(number, begin, target)
             running.update(target)

@@ -12,10 +12,10 @@ from dlio.dataset.location import TREE
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
 from dlio.io.sizes import format_size
+from dlio.stage.copies.blocks import BLOCK_BYTES
 
 AGENT_SECONDS = 1.0  # until the agent of a node answers
 _BATCH = 64
-_BLOCK_BYTES = 16 << 10  # of which each sample needs one more, since none begins where a block does
 _LEAST, _MOST = 1e-9, 1e18  # of a machine's figures: far beyond real ones, and their products are still floats
 UNKNOWN_ROOM = int(_MOST)
 
@@ -216,7 +216,7 @@ def _rate(machine: Machine) -> float:
 
 
 def _first_batch(volume: Volume) -> int:
-    """Returns the bytes of a batch in blocks."""
+    """Returns the bytes of a batch in blocks: one more for each sample, since none begins where a block does."""
     samples = min(_BATCH, volume.num_samples)
     mean = volume.num_bytes // max(volume.num_samples, 1)
-    return min(samples * (mean + _BLOCK_BYTES), volume.num_bytes)
+    return min(samples * (mean + BLOCK_BYTES), volume.num_bytes)

@@ -111,11 +111,11 @@ def dealt(sizes: Sizes, num_nodes: int) -> tuple[Array, Array, int]:
     rest[large] = files[large] = 0
     first = np.array(owners.assign_first(rest, num_nodes), np.int64)
     read, opens = totals(first, rest, num_nodes), totals(first, files, num_nodes)
-    counts = -(-sizes.shards[large] // owners.BLOCK_BYTES)
+    counts = -(-sizes.shards[large] // owners.PIECE_BYTES)
     ends = np.cumsum(counts)
     turns, more = divmod(int(counts.sum()), num_nodes)
-    read += owners.BLOCK_BYTES * (turns + (np.arange(num_nodes) < more))
-    np.subtract.at(read, (ends - 1) % num_nodes, counts * owners.BLOCK_BYTES - sizes.shards[large])  # its last piece
+    read += owners.PIECE_BYTES * (turns + (np.arange(num_nodes) < more))
+    np.subtract.at(read, (ends - 1) % num_nodes, counts * owners.PIECE_BYTES - sizes.shards[large])  # its last piece
     begins = (ends - counts) % num_nodes
     np.add.at(opens, begins, sizes.num_files[large] - 1)
     changes = np.zeros(2 * num_nodes + 1)  # of the opens, from each node on; after the last node comes the first

@@ -24,7 +24,7 @@ from dlio.errors import UsageError
 from dlio.io.files import Span
 from dlio.io.sizes import counted
 
-BLOCK_BYTES = 4 << 20  # copied, and passed from node to node, at a time; a divided file is cut into such pieces
+PIECE_BYTES = 4 << 20  # copied, and passed from node to node, at a time; a divided file is cut into such pieces
 _SHARE = 4  # a shard of more than such a part of what a node reads is divided, else some would read much more
 _PROBES = 64  # for an owner; then any node that is present, so that one node of thousands is found, too
 
@@ -106,12 +106,12 @@ def divided(sizes: Sequence[int] | NDArray[np.int64], num_nodes: int) -> list[in
 
 def largest_whole(num_bytes: int, num_nodes: int) -> int:
     """Returns the bytes of the largest shard that is not divided in a data set of this size."""
-    return max(BLOCK_BYTES, num_bytes // (_SHARE * num_nodes))
+    return max(PIECE_BYTES, num_bytes // (_SHARE * num_nodes))
 
 
 def num_pieces(num_bytes: int) -> int:
     """Returns the pieces of a file of a divided shard."""
-    return -(-num_bytes // BLOCK_BYTES)
+    return -(-num_bytes // PIECE_BYTES)
 
 
 def in_turn(spans: Sequence[Span], first: int, num_nodes: int, node: int, *, is_own: bool) -> Iterator[Span]:
@@ -128,14 +128,14 @@ def in_turn(spans: Sequence[Span], first: int, num_nodes: int, node: int, *, is_
     """
     begins, done = [begin for begin, _ in spans], 0
     for begin, end in spans:
-        start, stop = first + begin // BLOCK_BYTES, first + num_pieces(spans[-1][1])
-        last = first + (end - 1) // BLOCK_BYTES
+        start, stop = first + begin // PIECE_BYTES, first + num_pieces(spans[-1][1])
+        last = first + (end - 1) // PIECE_BYTES
         for turn in range(max(start - start % num_nodes, done), last + 1, num_nodes):
             own, least, most = turn + node, max(start, turn), min(stop, turn + num_nodes)
             others = (*range(max(own + 1, least), most), *range(least, min(own, most)))
             for piece in (own,) if is_own else others:
-                at = (piece - first) * BLOCK_BYTES
-                yield from _within(spans, begins, at, at + BLOCK_BYTES)
+                at = (piece - first) * PIECE_BYTES
+                yield from _within(spans, begins, at, at + PIECE_BYTES)
             done = turn + num_nodes
 
 

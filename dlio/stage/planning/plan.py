@@ -209,12 +209,12 @@ class Plan:
 
     def piece_of(self, number: int, begin: int) -> int:
         """Returns in which piece of its file a byte lies: the pieces of a divided file have different owners."""
-        return begin // owners.BLOCK_BYTES if self.is_divided(number) else 0
+        return begin // owners.PIECE_BYTES if self.is_divided(number) else 0
 
     def cut(self, number: int, begin: int, end: int) -> Iterator[Span]:
         """Yields a span of a file in parts that have one owner each."""
         while self.piece_of(number, begin) < self.piece_of(number, end - 1):
-            yield begin, (begin := (begin // owners.BLOCK_BYTES + 1) * owners.BLOCK_BYTES)
+            yield begin, (begin := (begin // owners.PIECE_BYTES + 1) * owners.PIECE_BYTES)
         yield begin, end
 
     def share(self, number: int, spans: Sequence[Span], *, is_own: bool) -> Iterator[Span]:

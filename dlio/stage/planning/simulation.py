@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from dlio.errors import UsageError
 from dlio.stage.planning.cost import Machine
 from dlio.stage.planning.flows import Array, Flows, idle_seconds, ratio, shared
-from dlio.stage.planning.owners import BLOCK_BYTES
+from dlio.stage.planning.owners import PIECE_BYTES
 
 PERCENTILES = (50, 90, 99, 100)
 MOST_NODES = 1_000_000
@@ -102,10 +102,10 @@ class _Run:
         n = len(flows.read)
         speed = np.where(rng.random(n) < machine.slow_share, machine.slow_factor, 1.0)
         self.network, self.disk = speed * machine.network, speed * (np.inf if flows.returns else machine.local)
-        self.blocks = np.minimum(BLOCK_BYTES, np.maximum(ratio(flows.read, flows.opens), 1.0))  # that a thread reads
+        self.blocks = np.minimum(PIECE_BYTES, np.maximum(ratio(flows.read, flows.opens), 1.0))  # that a thread reads
         self.client = speed * self._client()
         self.ahead = np.minimum(flows.read, flows.threads * self.blocks * bool(flows.exchange))  # of the first round
-        self.first_round = max(flows.exchange - 1, 0) * BLOCK_BYTES  # that each node receives
+        self.first_round = max(flows.exchange - 1, 0) * PIECE_BYTES  # that each node receives
         self.per_byte = ratio(flows.read - self.ahead, flows.landed)  # read later, for each byte that lands
         self.now, self.num_failures = 0.0, 0
         self.left = flows.landed.copy()  # to land, in the memory of the node

@@ -20,7 +20,7 @@ import numpy as np
 from dlio.stage.job import Job, whole_copy
 from dlio.stage.planning.cost import Cost, Machine, Volume
 from dlio.stage.planning.flows import EXCHANGE_THREADS, Flows, Sizes, dealt, idle_seconds
-from dlio.stage.planning.owners import BLOCK_BYTES, largest_whole
+from dlio.stage.planning.owners import PIECE_BYTES, largest_whole
 from dlio.stage.planning.plan import Plan
 from dlio.stage.strategies import Needs
 
@@ -35,9 +35,9 @@ def cost(volume: Volume, machine: Machine, copies: int) -> Cost:
     passing = num_bytes / n * (n - 1) / machine.network
     source, landing = min(machine.source, n * machine.client), min(machine.network, machine.local)
     is_divided = volume.largest_shard > largest_whole(num_bytes, n)
-    passed = max(volume.num_files, num_bytes // BLOCK_BYTES) if is_divided else volume.num_files
+    passed = max(volume.num_files, num_bytes // PIECE_BYTES) if is_divided else volume.num_files
     idle = idle_seconds(num_bytes, passed, n, source, landing)
-    seconds = max(reading, passing, num_bytes / machine.local) + n * BLOCK_BYTES / machine.network + idle
+    seconds = max(reading, passing, num_bytes / machine.local) + n * PIECE_BYTES / machine.network + idle
     return Cost(n, num_bytes, num_bytes, seconds, "each byte is read once and passed on")
 
 

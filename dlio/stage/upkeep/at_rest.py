@@ -20,7 +20,7 @@ from dlio.dataset.manifest import NAME, File, Manifest, from_bytes
 from dlio.errors import DlioError, StorageError
 from dlio.io import files, limits
 from dlio.io.open_folder import FILE, FOLDER, OpenFolder
-from dlio.stage.planning.owners import BLOCK_BYTES
+from dlio.stage.planning.owners import PIECE_BYTES
 
 
 class RateLimit:
@@ -150,10 +150,10 @@ def _blocks(descriptor: int, num_bytes: int, pace: RateLimit) -> Iterator[memory
     """Yields a file's first `num_bytes`, or fewer if it has become shorter; a block is valid until the next."""
     with suppress(OSError):  # a file system without O_DIRECT
         fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_NOATIME | os.O_DIRECT)
-    with mmap.mmap(-1, BLOCK_BYTES) as pages, memoryview(pages) as buffer:  # O_DIRECT needs whole pages
+    with mmap.mmap(-1, PIECE_BYTES) as pages, memoryview(pages) as buffer:  # O_DIRECT needs whole pages
         position = 0
         while position < num_bytes:
-            pace.wait(min(BLOCK_BYTES, num_bytes - position))
+            pace.wait(min(PIECE_BYTES, num_bytes - position))
             count = _read(descriptor, buffer, position)
             if not count:
                 return

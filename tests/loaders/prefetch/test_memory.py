@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dlio.loaders.prefetch.memory import PIECE_BYTES, BatchMemory, Strip
+from dlio.loaders.prefetch.memory import STRIP_BYTES, BatchMemory, Strip
 from tests.helpers.lazy import Lazy
 
 torch = Lazy("torch")
@@ -109,7 +109,7 @@ def test_memory_to_read_into_is_reused_when_unreferenced(keep: Callable[[memoryv
     assert address(np.asarray(Strip(memory).take(50))) == address_of_first
 
 
-@pytest.mark.parametrize("size", [3, PIECE_BYTES + 1])
+@pytest.mark.parametrize("size", [3, STRIP_BYTES + 1])
 def test_what_was_read_is_hashed_and_compared_as_bytes_are(size: int) -> None:
     memory = Strip(BatchMemory()).take(size)
     memory[:] = bytes(size - 1) + b"!"

@@ -114,7 +114,7 @@ def test_nodes_with_less_room_have_the_source_read_once(
     """What one has no room for, another reads and keeps."""
     meet_in(tmp_path / "meet", monkeypatch)
     are_patient(monkeypatch)
-    for module, name in ((owners, "BLOCK_BYTES"), (writing, "ONCE_BYTES")):
+    for module, name in ((owners, "PIECE_BYTES"), (writing, "ONCE_BYTES")):
         monkeypatch.setattr(module, name, 64 << 10)
     source = write_dataset(tmp_path / "source", [100_007] * 32 + [1_000_000] * has_large)
     with ExitStack() as stack:

@@ -25,7 +25,7 @@ from tests.helpers.staging import MiB
 @pytest.fixture
 def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file without a digest, of four pieces."""
-    monkeypatch.setattr(owners, "BLOCK_BYTES", MiB // 4)
+    monkeypatch.setattr(owners, "PIECE_BYTES", MiB // 4)
     meet_in(tmp_path / "meet", monkeypatch)
     are_patient(monkeypatch)
     (path := tmp_path / "image.bin").write_bytes(os.urandom(MiB - 7))

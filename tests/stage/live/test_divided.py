@@ -27,7 +27,7 @@ _PIECE = MiB // 4
 @pytest.fixture
 def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Manifest:
     """A data set of one shard, of nearly 16 pieces."""
-    monkeypatch.setattr(owners, "BLOCK_BYTES", _PIECE)
+    monkeypatch.setattr(owners, "PIECE_BYTES", _PIECE)
     meet_in(tmp_path / "meet", monkeypatch)
     return write_dataset(tmp_path / "source", [4 * MiB - 7])
 
