@@ -14,10 +14,9 @@ import importlib
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from dlio.errors import DlioError
 from dlio.io import filesystems
@@ -28,6 +27,7 @@ from dlio.stage.copies.locations import own_dest
 from tools.simulate.chance import Chance
 from tools.simulate.primitives import Waiting
 from tools.simulate.process import Process
+from tools.simulate.replaced import replaced
 from tools.simulate.scheduler import MS
 from tools.simulate.world import SimulatedWorld
 
@@ -78,13 +78,13 @@ class Launcher:
     @contextmanager
     def in_charge(self) -> Iterator[None]:
         """Starts agents here until the block ends."""
-        with ExitStack() as stack:
-            stack.enter_context(mock.patch.object(os, "environ", Environ(self._world)))
-            stack.enter_context(mock.patch.object(launch, "_begun", self._begun))
-            stack.enter_context(mock.patch.object(agents, "_log_to", lambda path: None))
-            stack.enter_context(mock.patch.object(agents, "_exit", self._exit))
-            stack.enter_context(mock.patch.object(locations, "own_dest", self._place))
-            stack.enter_context(mock.patch.object(filesystems, "mount_of", lambda *_: ("ext4", "/")))
+        with (
+            replaced(os, environ=Environ(self._world)),
+            replaced(launch, _begun=self._begun),
+            replaced(agents, _log_to=lambda path: None, _exit=self._exit),
+            replaced(locations, own_dest=self._place),
+            replaced(filesystems, mount_of=lambda *_: ("ext4", "/")),
+        ):
             yield
 
     def _place(self, dest: Path, user: int | None = None) -> Path:

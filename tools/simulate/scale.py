@@ -23,7 +23,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from unittest import mock
 
 from dlio.errors import DlioError
 from dlio.io.sizes import parse_size
@@ -41,6 +40,7 @@ from tools.simulate.disk import Speed
 from tools.simulate.launching import TraceLog
 from tools.simulate.network import Weather
 from tools.simulate.people import Staging
+from tools.simulate.replaced import replaced
 from tools.simulate.scenario import catch_logs, divided_by, pieces_of
 from tools.simulate.scheduler import MS, S, Scheduler
 from tools.simulate.storage import NAME, Call
@@ -180,7 +180,7 @@ def simulated(job: Job, base: Path) -> Found:
     cluster.storage.disks[SOURCE].speed = Speed(int(machine.source / part))
     watch = _Watch(cluster)
     actors = [Actor(cluster, node, 0, "stage", Staging("broadcast")) for node in range(job.nodes)]
-    few = mock.patch.object(serving, "MAX_CONNECTIONS", _CONNECTIONS // job.nodes)
+    few = replaced(serving, MAX_CONNECTIONS=_CONNECTIONS // job.nodes)
     with cluster.in_place(), pieces_of(span), divided_by(span), gaps_of(span), few:
         for actor in actors:
             actor.came = Chance(job.seed, f"came {actor}").below(_TOGETHER) * MS
@@ -207,10 +207,9 @@ def gaps_of(span: int) -> Iterator[None]:
     """Has nodes read again for a digest in parts of a span, as many at a time as they do, and fetch no more at once."""
     most = running_digest._MOST_GAP // MOST_BYTES * span
     with (
-        mock.patch.object(running_digest, "_MOST_GAP", most),
-        mock.patch.object(running_digest, "_READ_BYTES", span),
-        mock.patch.object(store, "SMALL_BYTES", span),
-        mock.patch.object(live_folder, "SMALL_BYTES", span),
+        replaced(running_digest, _MOST_GAP=most, _READ_BYTES=span),
+        replaced(store, SMALL_BYTES=span),
+        replaced(live_folder, SMALL_BYTES=span),
     ):
         yield
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from dlio.stage.engine import pending, pieces, writing
 from dlio.stage.engine.writing import MOST_BYTES
@@ -24,6 +23,7 @@ from tools.simulate.launching import TraceLog
 from tools.simulate.listing import Listing, Lists
 from tools.simulate.network import Weather
 from tools.simulate.people import Introduction, Loading, Staging, give_back
+from tools.simulate.replaced import replaced
 from tools.simulate.scheduler import MS, LivelockError, S, Scheduler
 
 _SLOWING = {"latency", "bandwidth", "late", "think", "twice"}  # what takes time without a fault
@@ -168,18 +168,14 @@ def pieces_of(num_bytes: int) -> Iterator[None]:
     """Makes the engine fetch pieces of this many bytes at first and at most: small files come in several, too."""
     least, first = partial(pieces.PieceSize, num_bytes), pieces.PieceSize
     smaller = (lambda *_: least()) if num_bytes < MOST_BYTES else first
-    with (
-        mock.patch.object(pending, "PieceSize", smaller),
-        mock.patch.object(pending, "MOST_BYTES", num_bytes),
-        mock.patch.object(pieces, "MOST_BYTES", num_bytes),
-    ):
+    with replaced(pending, PieceSize=smaller, MOST_BYTES=num_bytes), replaced(pieces, MOST_BYTES=num_bytes):
         yield
 
 
 @contextmanager
 def threads_of(seed: int) -> Iterator[None]:
     """Has the engine fetch by a drawn number of threads: with a few, one that waits holds up the others."""
-    with mock.patch.object(flows, "THREADS", Chance(seed, "threads").pick(_THREADS)):
+    with replaced(flows, THREADS=Chance(seed, "threads").pick(_THREADS)):
         yield
 
 
@@ -194,7 +190,7 @@ def divided_of(seed: int) -> Iterator[None]:
 def divided_by(num_bytes: int) -> Iterator[None]:
     """Has the nodes divide files into pieces of this many bytes; such files are not written at once."""
     once = min(num_bytes, writing.ONCE_BYTES)
-    with mock.patch.object(owners, "PIECE_BYTES", num_bytes), mock.patch.object(writing, "ONCE_BYTES", once):
+    with replaced(owners, PIECE_BYTES=num_bytes), replaced(writing, ONCE_BYTES=once):
         yield
 
 

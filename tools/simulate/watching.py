@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
-from unittest import mock
 
 from dlio.io import world
 from dlio.locking import claim
@@ -23,6 +22,7 @@ from dlio.stage.protocol import tcp, wire
 from dlio.stage.protocol.connection import AgentError, Connection
 from tools.simulate.oracle import Oracle
 from tools.simulate.process import Process, Task
+from tools.simulate.replaced import replaced
 from tools.simulate.scheduler import MS, S, Scheduler
 
 _AVOIDED, _AT_ONCE = 49 * S // 10, 1 * MS  # a node that is silent is avoided for 5 s, by clocks that may be fast
@@ -74,7 +74,7 @@ class Watching:
                 (Meeting, "use", self._hearing),
                 (wire, "send_file", self._sending),
             ):
-                stack.enter_context(mock.patch.object(owner, name, around(getattr(owner, name))))
+                stack.enter_context(replaced(owner, **{name: around(getattr(owner, name))}))
             yield
 
     @property

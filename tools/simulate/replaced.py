@@ -1,0 +1,19 @@
+"""What a simulation puts in the place of the engine's functions and numbers while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def replaced(owner: object, **values: object) -> Iterator[None]:
+    """Gives attributes of a module or a class other values; KeyError if it has none of a name itself."""
+    before = {name: vars(owner)[name] for name in values}
+    try:
+        for name, value in values.items():
+            setattr(owner, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(owner, name, value)
