@@ -119,3 +119,11 @@ def size(text: str) -> int:
         return parse_size(text)
     except UsageError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def above_0(text: str) -> int:
+    """Returns a size of at least one byte, as an option's type."""
+    number = size(text)
+    if not number:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size above 0")
+    return number

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from dlio.cli.options import OF_DATASET, path_or_url, seconds, size, workers_option
+from dlio.cli.options import OF_DATASET, above_0, path_or_url, seconds, workers_option
 from dlio.cli.output import complain, print_report, say
 from dlio.cli.parser import Verbs, add_verb
 from dlio.cli.progress import Progress, terminable
@@ -51,19 +51,12 @@ def add_verbs(verbs: Verbs) -> None:
         "--staged", action="store_true", help="check all your staged copies; as root, those of all users"
     )
     rate = "with --staged: read at most SIZE bytes a second"
-    of_copies.add_argument("--max-rate", dest="max_rate", type=_rate, metavar="SIZE", help=rate)
+    of_copies.add_argument("--max-rate", dest="max_rate", type=above_0, metavar="SIZE", help=rate)
     seal = "if nothing is damaged, add the digest line that manifests of dlio 0.1 lack"
     verb.add_argument("--seal", action="store_true", help=seal)
     limit = f"with --staged, as root: the seconds that the copies of all other users may take ({DEADLINE_SECONDS:g})"
     of_copies.add_argument("--deadline", type=seconds, metavar="SECONDS", help=limit)
     workers_option(verb)
-
-
-def _rate(text: str) -> int:
-    number = size(text)
-    if not number:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a rate: expected a size from 1")
-    return number
 
 
 def verify(args: argparse.Namespace) -> int:

@@ -1,7 +1,7 @@
 """Simulates staging: python -m tools.simulate --seed 7 --nodes 64 --faults all
 
 The real engine runs in virtual time, on any number of nodes, with faults that the seed draws. The exit code is 1
-if a promise broke; then the seed and the events are printed, and the same seed repeats them.
+if a promise broke; then the seed, the fewest faults found that break one, and the end of their trace are printed.
 """
 
 from __future__ import annotations
@@ -9,24 +9,24 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import suppress
-from pathlib import Path
 
+from dlio.cli.options import count, local_path
 from dlio.errors import DlioError, UsageError
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tools.simulate", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seed", type=int, default=1, help="decides everything that chance decides")
-    parser.add_argument("--schedules", type=int, default=1, help="how many, with this seed and the next ones")
-    parser.add_argument("--nodes", type=int, default=5)
-    parser.add_argument("--files", type=int, default=8)
+    parser.add_argument("--schedules", type=count, default=1, help="how many, with this seed and the next ones")
+    parser.add_argument("--nodes", type=count, default=5)
+    parser.add_argument("--files", type=count, default=8)
     parser.add_argument("--faults", default="all", help="all, none, or names with commas; 'list' prints them")
     parser.add_argument("--replay", metavar="N,N,...", help="only these of the faults that the seed draws")
-    parser.add_argument("--shrink", action="store_true", help="look for the fewest faults that break a promise")
-    parser.add_argument("--until", type=int, metavar="EVENT", help="stop after this event")
-    parser.add_argument("--trace", type=int, default=0, metavar="LINES", help="print the last lines of the trace")
-    parser.add_argument("--svg", type=Path, metavar="FILE", help="draw the processes and what happened over time")
-    parser.add_argument("--version", type=int, help="of the simulator that printed the seed")
+    parser.add_argument("--until", type=count, metavar="EVENT", help="stop after this event")
+    about = "print the last lines of the trace (30 if a promise breaks)"
+    parser.add_argument("--trace", type=count, metavar="LINES", help=about)
+    parser.add_argument("--svg", type=local_path, metavar="FILE", help="draw the processes and what happened over time")
+    parser.add_argument("--version", help="of the sources that printed the seed: an error if they differ")
     return parser
 
 
@@ -39,9 +39,10 @@ def main(words: list[str] | None = None) -> int:
         if arguments.faults == "list":
             print(*faults.kinds(), sep="\n")
             return 0
-        if arguments.version not in (None, scenario.VERSION):
+        if arguments.version not in (None, here := report.version()):
             raise UsageError(
-                f"the seed is of version {arguments.version}, and means something else in {scenario.VERSION}"
+                f"--version {arguments.version}: dlio and the simulator have other sources here ({here}), so the seed "
+                "gives another run: check out the commit that printed it, or leave out --version"
             )
         on = faults.chosen(arguments.faults)
         if arguments.schedules == 1:

@@ -22,6 +22,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from dlio.cli.options import count
 from tools.mutants.mutation import LISTS, ROOT, Mutation, MutationError, load, parse
 from tools.mutants.view import View
 
@@ -123,10 +124,10 @@ def main() -> int:
     """Searches for all mistakes that the options name; returns 1 if one was not found."""
     parser = argparse.ArgumentParser(prog="python -m tools.simulate.mutants", description=__doc__)
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="such as protocol/*")
-    parser.add_argument("--schedules", type=int, default=1000, help="for each mistake")
+    parser.add_argument("--schedules", type=count, default=1000, help="for each mistake")
     parser.add_argument("--faults", default="all", help="that are drawn, as those of tools.simulate")
     parser.add_argument("--seconds", type=float, default=600.0, help="for each mistake")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--jobs", type=count, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--list", action="store_true", help="print them")
     options = parser.parse_args()
     chosen = mutations(options.only)

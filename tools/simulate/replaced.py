@@ -1,4 +1,4 @@
-"""What a simulation puts in the place of the engine's functions and numbers while it runs."""
+"""Functions and numbers that stand for those of the engine in a simulation."""
 
 from __future__ import annotations
 

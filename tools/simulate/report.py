@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import resource
+import time
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
 
-from dlio.errors import UsageError
+import dlio
+from dlio.errors import StorageError, UsageError
 from tools.simulate import forked, scenario
 from tools.simulate.faults import Fault, drawn
 from tools.simulate.scenario import Outcome
 from tools.simulate.scheduler import S
 from tools.simulate.timeline import as_svg
+
+_LINES = 30  # of a trace that breaks a promise
+_SHRINKING = 60.0  # seconds
 
 
 def one(seed: int, on: Collection[str], arguments: Namespace) -> Outcome:
@@ -20,32 +28,54 @@ def one(seed: int, on: Collection[str], arguments: Namespace) -> Outcome:
     size = scenario.sized(seed, arguments.nodes, arguments.files)
     every = drawn(seed, size, on)
     numbers = _replayed(arguments.replay, len(every))
-    keep = bool(arguments.trace or arguments.svg)
+    deadline = time.monotonic() + _SHRINKING
 
-    def run(chosen: Sequence[int]) -> Outcome:
+    def run(chosen: Sequence[int], *, keep: bool = True) -> Outcome:
         faults = [every[number] for number in chosen]
         return forked.run(forked.Schedule(seed, size, faults, keep, arguments.until))
 
+    def breaks(chosen: Sequence[int]) -> bool:
+        return time.monotonic() < deadline and bool(run(chosen, keep=False).broken)
+
     outcome = run(numbers)
-    if outcome.broken and arguments.shrink:
-        numbers = shortened(numbers, lambda fewer: bool(run(fewer).broken))
-        outcome = run(numbers)
-    if outcome.broken or arguments.schedules == 1:
-        _show(outcome, every, numbers, arguments)
-        if arguments.svg:
+    if outcome.broken and (fewer := shortened(numbers, breaks)) != numbers:
+        outcome, numbers = run(fewer), fewer
+    _show(outcome, every, numbers, arguments)
+    if arguments.svg:
+        try:
             arguments.svg.write_text(as_svg(f"seed {seed}: {outcome.kind}; {outcome.broken}", outcome.trace))
+        except OSError as error:
+            raise StorageError(f"--svg {arguments.svg}: {error.strerror}: name a file that can be written") from error
     return outcome
 
 
 def several(on: Collection[str], arguments: Namespace) -> Iterator[Outcome]:
-    """Yields the outcomes of many schedules, and prints those that break a promise, as `one`."""
+    """Yields the outcomes of many schedules, and prints those that break a promise: the first one as `one` does."""
 
     def schedule(seed: int) -> forked.Schedule:
         size = scenario.sized(seed, arguments.nodes, arguments.files)
         return forked.Schedule(seed, size, drawn(seed, size, on))
 
+    is_first = True
     for outcome in forked.several(map(schedule, range(arguments.seed, arguments.seed + arguments.schedules))):
-        yield one(outcome.seed, on, arguments) if outcome.broken else outcome
+        if outcome.broken and is_first:
+            is_first = False
+            one(outcome.seed, on, arguments)
+        elif outcome.broken:
+            every = schedule(outcome.seed).faults
+            _show(outcome, every, range(len(every)), arguments)
+        yield outcome
+
+
+@cache
+def version() -> str:
+    """Returns a digest of the sources that decide what a seed means: those of dlio and of the simulator."""
+    digest = blake2b(digest_size=6)
+    for folder in (Path(dlio.__file__).parent, Path(__file__).parent):
+        for path in sorted(folder.rglob("*.py")):
+            content = path.read_bytes()
+            digest.update(f"{path.relative_to(folder)} {len(content)} ".encode() + content)
+    return digest.hexdigest()
 
 
 def _replayed(text: str | None, count: int) -> list[int]:
@@ -83,14 +113,17 @@ def _show(outcome: Outcome, every: Sequence[Fault], numbers: Sequence[int], argu
         print(f"  fault {number}: {every[number]}")
     for failure in outcome.failures:
         print(f"  failed and came again: {failure}")
-    for line in outcome.trace[-arguments.trace :] if arguments.trace else []:
+    lines = arguments.trace or (_LINES if outcome.broken else 0)
+    for line in outcome.trace[-lines:] if lines else []:
         print(f"  {line}")
+    if arguments.until is not None and outcome.events >= arguments.until:
+        print(f"stopped after event {arguments.until:,}: what must hold in the end was not checked")
     if outcome.broken:
         replay = ",".join(map(str, numbers))
         print(f"BROKEN: {outcome.broken}")
         print(
-            f"again: python -m tools.simulate --version {scenario.VERSION} --seed {outcome.seed} --nodes "
-            f"{arguments.nodes} --files {arguments.files} --faults {arguments.faults} --replay {replay} --trace 100"
+            f"again: python -m tools.simulate --version {version()} --seed {outcome.seed} --nodes "
+            f"{arguments.nodes} --files {arguments.files} --faults {arguments.faults} --replay {replay}"
         )
 
 

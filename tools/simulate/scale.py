@@ -19,13 +19,13 @@ import os
 import resource
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlio.cli.options import above_0, count
 from dlio.errors import DlioError
-from dlio.io.sizes import parse_size
 from dlio.stage.copies import live_folder
 from dlio.stage.copies.base_folder import CONTROL
 from dlio.stage.copies.blocks import BLOCK_BYTES
@@ -238,16 +238,28 @@ def _raise_limit() -> None:
             return
 
 
+def _up_to(most: float) -> Callable[[str], float]:
+    """Returns an option's type: a number from 0 to this one."""
+
+    def number(text: str) -> float:
+        with suppress(ValueError):
+            if 0 <= (found := float(text)) <= most:
+                return found
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to {most:g}")
+
+    return number
+
+
 def main() -> int:
     """Runs a job, and prints its result."""
     parser = argparse.ArgumentParser(prog="python -m tools.simulate.scale", description=__doc__)
-    parser.add_argument("--nodes", type=int, default=100)
-    parser.add_argument("--shards", type=int, default=100)
-    parser.add_argument("--size", type=parse_size, default=256_000_000, help="of a shard")
-    parser.add_argument("--source", type=parse_size, default=100_000_000_000, help="bytes a second of the file system")
-    parser.add_argument("--slow", type=float, default=0.0, help="the share of nodes at half the rates")
-    parser.add_argument("--lost", type=float, default=0.0, help="nodes lost in an hour, of all")
-    parser.add_argument("--spans", type=int, default=1, help="in which a shard is fetched that is not divided")
+    parser.add_argument("--nodes", type=count, default=100)
+    parser.add_argument("--shards", type=count, default=100)
+    parser.add_argument("--size", type=above_0, default=256_000_000, help="of a shard")
+    parser.add_argument("--source", type=above_0, default=100_000_000_000, help="bytes a second of the file system")
+    parser.add_argument("--slow", type=_up_to(1), default=0.0, help="the share of nodes at half the rates")
+    parser.add_argument("--lost", type=_up_to(1e9), default=0.0, help="nodes lost in an hour, of all")
+    parser.add_argument("--spans", type=count, default=1, help="in which a shard is fetched that is not divided")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     machine = Machine(

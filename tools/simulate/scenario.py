@@ -27,7 +27,7 @@ from tools.simulate.replaced import replaced
 from tools.simulate.scheduler import MS, LivelockError, S, Scheduler
 
 _SLOWING = {"latency", "bandwidth", "late", "think", "twice"}  # what takes time without a fault
-VERSION = 9  #: of what seeds mean
+_VERSION = 9  # in the first line of a trace
 _LOSING = ("power", "gone", "disk-eio-sync")  # with these, disks keep track of what is durable
 _OF_PEOPLE = ("late", "leave", "think", "twice", "doubt")
 _STEP = 1 * S
@@ -141,7 +141,7 @@ def run(
     handler = TraceLog(cluster.world, base)
     catch_logs(handler)
     actors = _actors(cluster, kind, faults)
-    scheduler.note("version", VERSION, kind.verb, kind.strategy, kind.is_introduced, size)
+    scheduler.note("version", _VERSION, kind.verb, kind.strategy, kind.is_introduced, size)
     with cluster.in_place(), pieces_of(Chance(seed, "pieces").pick(_PIECES)), threads_of(seed), divided_of(seed):
         injector.plan(faults)
         for actor in actors:

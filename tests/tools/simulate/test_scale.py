@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -77,3 +78,22 @@ def test_a_killed_node_comes_again_and_the_source_is_read_at_most_once_more(tmp_
     found = _engine(job, tmp_path)
     assert found.failures
     assert 1.0 <= found.source < 2.0
+
+
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [
+        ("--nodes=0", "'0' is not a number >= 1"),
+        ("--shards=0", "'0' is not a number >= 1"),
+        ("--size=0", "'0' is not a size above 0"),
+        ("--slow=5", "'5' is not a number from 0 to 1"),
+        ("--lost=-1", "'-1' is not a number from 0 to 1e+09"),
+    ],
+)
+def test_a_job_that_cannot_be_is_refused(
+    option: str, problem: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["scale", option])
+    with pytest.raises(SystemExit, match="2"):
+        scale.main()
+    assert problem in capsys.readouterr().err

@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+import dlio
 from tests.helpers.rounds import ROUNDS
-from tools.simulate import faults, forked, scenario
+from tools.simulate import faults, forked, report, scenario
 from tools.simulate.__main__ import main
 from tools.simulate.report import shortened
+from tools.simulate.scheduler import S
 
 ROOT = Path(__file__).parents[3]
 _SCHEDULES = 20  # of each of the groups below, in `make test`
@@ -134,15 +136,72 @@ def test_faults_are_drawn_and_named() -> None:
     assert faults.chosen("kill, cut") == ["kill", "cut"]
 
 
-def test_an_unknown_fault_and_a_seed_of_another_version_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_fault_and_a_seed_of_other_sources_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     one_only = ["--schedules", "2", "--until", "7"]
     for arguments, problem in (
         (["--faults", "flood"], "no faults flood"),
-        (["--version", "0"], "version 0"),
+        (["--version", "9"], f"--version 9: dlio and the simulator have other sources here ({report.version()})"),
         (one_only, "for one schedule"),
     ):
         assert main(arguments) == 2
         assert problem in capsys.readouterr().err
+
+
+def test_a_version_is_a_digest_of_all_sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "dlio").mkdir()
+    (tmp_path / "simulate").mkdir()
+    monkeypatch.setattr(dlio, "__file__", str(tmp_path / "dlio/__init__.py"))
+    monkeypatch.setattr(report, "__file__", str(tmp_path / "simulate/report.py"))
+    found = {report.version.__wrapped__()}
+    for name in ("dlio/a.py", "simulate/a.py", "simulate/b.py"):
+        (tmp_path / name).write_text("pass")
+        found.add(report.version.__wrapped__())
+    (tmp_path / "dlio/a.py").write_text("fail")
+    assert len(found | {report.version.__wrapped__()}) == 5
+
+
+@pytest.mark.parametrize("option", ["--nodes", "--files", "--schedules", "--until", "--trace"])
+@pytest.mark.parametrize("number", ["0", "-3", "x"])
+def test_numbers_begin_with_one(option: str, number: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([option, number])
+    assert f"{option}: '{number}' is not a number >= 1" in capsys.readouterr().err
+
+
+def test_a_schedule_that_stops_early_says_so_and_a_picture_needs_a_folder(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    short = ["--nodes", "2", "--files", "1", "--faults", "none"]
+    assert main([*short, "--until", "50"]) == 0
+    assert "stopped after event 50: what must hold in the end was not checked" in capsys.readouterr().out
+    assert main([*short, "--until", "1000000", "--svg", str(tmp_path / "a.svg")]) == 0
+    assert "stopped" not in capsys.readouterr().out
+    assert "seed 1: " in (tmp_path / "a.svg").read_text()
+    assert main([*short, "--svg", str(tmp_path / "none/a.svg")]) == 4
+    assert f"--svg {tmp_path}/none/a.svg: No such file or directory: name a file" in capsys.readouterr().err
+
+
+def test_a_broken_promise_prints_the_fewest_faults_and_their_trace_and_can_be_repeated(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(scenario, "_PATIENCE", -50 * S)  # so what ends after 10 s of virtual time ends too late
+    given = ["--seed", "115", "--nodes", "2", "--files", "2", "--faults", "late,skew,pids"]
+    assert main(given) == 1
+    printed = capsys.readouterr().out
+    _, fault, *trace, broken, again = printed.splitlines()
+    assert fault.startswith("  fault 1: event 0: late")
+    assert 2 < len(trace) <= 30 and trace[-1].endswith(" - broken end")
+    assert broken.startswith("BROKEN: end at 11.0")
+    assert again.startswith("again: python -m tools.simulate --version ") and again.endswith(" --replay 1")
+    assert main(again.split()[4:]) == 1
+    assert capsys.readouterr().out == printed
+    assert main([*again.split()[4:], "--trace", "2"]) == 1
+    assert capsys.readouterr().out.splitlines()[2:-2] == trace[-2:]
+
+    assert main([*given, "--schedules", "6"]) == 1
+    several = capsys.readouterr().out
+    assert several.startswith(printed), "the first one"
+    assert several.count("BROKEN: ") == 2 and several.count("- broken end") == 1
 
 
 def test_the_fewest_faults_that_break_a_promise_are_found() -> None:
