@@ -24,7 +24,7 @@ from dlio.dataset.schema import Array
 from dlio.errors import DataError, UsageError
 from dlio.images import Sizes, Transform, Windows
 from dlio.images.composed import apply_effects
-from dlio.images.padded import Fill
+from dlio.images.padded import Colour
 from dlio.locking.fork_lock import ForkLock
 from dlio.random_keys import Keys
 
@@ -189,7 +189,7 @@ def channels_last(out: npt.NDArray[np.uint8], size: tuple[int, int]) -> npt.NDAr
     return out.transpose(0, 2, 3, 1) if first else out
 
 
-def _fill(out: npt.NDArray[np.uint8], rows: npt.NDArray[np.uint8], fill: Fill) -> None:
+def _fill(out: npt.NDArray[np.uint8], rows: npt.NDArray[np.uint8], fill: Colour) -> None:
     """Fills images with a colour; `rows` are those of `out`, with the channels last."""
     if isinstance(fill, tuple):
         rows[...] = fill

@@ -10,7 +10,7 @@ import numpy as np
 from dlio.errors import UsageError
 from dlio.images.checks import is_pixels
 from dlio.images.operations import NOTHING, MovingEffect, Step, Steps, check_moves, joined, step_of
-from dlio.images.padded import Fill
+from dlio.images.padded import Colour
 from dlio.random_keys import Keys, uniform
 
 #: The largest magnitudes of operations that have a sign, and the bits that Posterize takes away at most.
@@ -79,7 +79,7 @@ class TrivialAugmentWide(MovingEffect):
 
     num_magnitude_bins: int = 31
     interpolation: str = "nearest"
-    fill: Fill = 0
+    fill: Colour = 0
 
     def __post_init__(self) -> None:
         _check_bins(self.num_magnitude_bins)
@@ -119,7 +119,7 @@ class RandAugment(MovingEffect):
     magnitude: int = 9
     num_magnitude_bins: int = 31
     interpolation: str = "nearest"
-    fill: Fill = 0
+    fill: Colour = 0
 
     def __post_init__(self) -> None:
         _check_bins(self.num_magnitude_bins)
@@ -159,7 +159,7 @@ class AutoAugment(MovingEffect):
     """
 
     interpolation: str = "nearest"
-    fill: Fill = 0
+    fill: Colour = 0
 
     def __post_init__(self) -> None:
         check_moves(self.interpolation, self.fill)

@@ -21,7 +21,7 @@ from dlio.images.operations import (
     quarter,
     toned,
 )
-from dlio.images.padded import Fill, check_fill
+from dlio.images.padded import Colour, check_fill
 from dlio.images.windows import NUM_TRIES, shapes_tried
 from dlio.random_keys import Keys, uniform
 
@@ -112,7 +112,7 @@ class RandomErasing:
     p: float = 0.5
     scale: tuple[float, float] = (0.02, 0.33)
     ratio: tuple[float, float] = (0.3, 3.3)
-    value: Fill = 0
+    value: Colour = 0
 
     def __post_init__(self) -> None:
         check_share(self.p)

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from dlio import native
 from dlio.errors import UsageError
-from dlio.images.padded import Fill, check_fill
+from dlio.images.padded import Colour, check_fill
 from dlio.images.windows import Affine
 from dlio.random_keys import Keys
 
@@ -92,7 +92,7 @@ def toned(operations: npt.NDArray[np.int64], factors: npt.NDArray[np.float64 | n
 
 
 @lru_cache(4096)
-def step_of(name: str, magnitude: float, size: tuple[int, int], interpolation: str, fill: Fill) -> Step:
+def step_of(name: str, magnitude: float, size: tuple[int, int], interpolation: str, fill: Colour) -> Step:
     """Returns an operation of torchvision's as the core carries it out on images of (height, width) `size`."""
     if name in _WITHOUT_MAGNITUDE:
         return _step(_WITHOUT_MAGNITUDE[name])
@@ -106,7 +106,7 @@ def step_of(name: str, magnitude: float, size: tuple[int, int], interpolation: s
     return NOTHING if place is None else move(place, interpolation, fill)
 
 
-def move(place: Affine, interpolation: str = "nearest", fill: Fill = 0) -> Step:
+def move(place: Affine, interpolation: str = "nearest", fill: Colour = 0) -> Step:
     """Returns the operation that moves pixels."""
     colour = fill if isinstance(fill, tuple) else (fill,) * 3
     return _step(_MOVES[interpolation], *place, *colour)
@@ -164,7 +164,7 @@ def quarter(number: int, height: int, width: int) -> Affine:
     return places[number]
 
 
-def check_moves(interpolation: str, fill: Fill) -> None:
+def check_moves(interpolation: str, fill: Colour) -> None:
     """Raises UsageError if pixels cannot be moved so."""
     if interpolation not in _MOVES:
         raise UsageError(f"interpolation={interpolation!r}: expected {' or '.join(_MOVES)}")

@@ -11,7 +11,7 @@ from dlio.images.checks import check_white, height_width
 from dlio.images.windows import Around, OfSize, Sizes, Transform, Windows, boxes_of
 from dlio.random_keys import Keys, uniform
 
-Fill = int | tuple[int, int, int]
+Colour = int | tuple[int, int, int]
 
 _MOST_PADDING = 1 << 15  # pixels
 
@@ -36,7 +36,7 @@ class RandomCrop(OfSize):
     size: int | tuple[int, int]
     padding: int = 0
     flip: bool = False
-    fill: Fill = 0
+    fill: Colour = 0
     white: int | None = None
 
     def __post_init__(self) -> None:
@@ -75,7 +75,7 @@ class Pad(Around):
 
     transform: Transform
     padding: int
-    fill: Fill = 0
+    fill: Colour = 0
 
     def __post_init__(self) -> None:
         if isinstance(self.transform, type) or not isinstance(self.transform, Transform):
