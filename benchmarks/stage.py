@@ -36,7 +36,7 @@ from pathlib import Path
 from dlio.dataset.manifest import File, Manifest, Shard
 from dlio.dataset.schema import Schema
 from dlio.io.files import digest_file
-from dlio.stage.planning.owners import assign
+from dlio.stage.planning.homes import assign
 from dlio.stage.run import run
 
 HERE = Path(__file__).parent

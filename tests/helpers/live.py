@@ -24,7 +24,7 @@ from dlio.stage.client.start import Task
 from dlio.stage.copies.base_folder import open_up
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.engine.background import Background
-from dlio.stage.engine.complete import take_over
+from dlio.stage.engine.complete import begin_copy
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.node import Node, within_room
 from dlio.stage.engine.store import Store
@@ -102,7 +102,7 @@ def working(given: Task) -> Iterator[Node]:
     open_up(folder.dest)
     with suppress(_Left), claimed(folder.claims, lambda: folder.holds(plan.wanted)) as claims:
         if claims:
-            take_over(folder, str(job.source), claims)
+            begin_copy(folder, str(job.source), claims)
         with filled(given, claims and claims[0]) as node:
             yield node
             if claims and not (node.store.is_complete and node.plan.is_whole):

@@ -16,7 +16,7 @@ from dlio.errors import StorageError, UsageError
 from dlio.stage import simulate
 from dlio.stage.choose.auto import choose
 from dlio.stage.planning.cost import Machine, Volume, live_cost, pays_after_epochs
-from dlio.stage.planning.owners import PIECE_BYTES
+from dlio.stage.planning.homes import PIECE_BYTES
 from dlio.stage.strategies import cost_of
 from tests.helpers.staging import MiB
 

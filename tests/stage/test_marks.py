@@ -27,7 +27,7 @@ from dlio.stage.copies.blocks import BLOCK_BYTES, Blocks
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.locations import is_safe
-from dlio.stage.engine.complete import residue_removed, take_over
+from dlio.stage.engine.complete import begin_copy, residue_removed
 from dlio.stage.run import run
 from dlio.stage.upkeep.repair import manifest_at_rest
 from tests.helpers.forked import Forked
@@ -69,7 +69,7 @@ def test_only_the_unfinished_files_of_the_dead_are_taken_over(tmp_path: Path) ->
         begun.parent.mkdir(parents=True)
         begun.touch()
         folder.path.chmod(0o700)
-        take_over(folder, "/source", (Claim(2, Owner.current(), "mine"), previous))
+        begin_copy(folder, "/source", (Claim(2, Owner.current(), "mine"), previous))
         assert begun.exists() == is_taken
 
 

@@ -12,7 +12,7 @@ import dlio
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
-from dlio.stage.planning.owners import assign
+from dlio.stage.planning.homes import assign
 from dlio.stage.planning.plan import partitioned
 from tests.helpers.staging import damaged_files, node
 

@@ -19,7 +19,7 @@ from dlio.errors import ManifestError, StorageError
 from dlio.locking.claim import claimed
 from dlio.rights.as_owner import as_owner
 from dlio.stage.copies.node_cache import copies
-from dlio.stage.planning.owners import PIECE_BYTES
+from dlio.stage.planning.homes import PIECE_BYTES
 from dlio.stage.run import run
 from dlio.stage.upkeep import at_rest
 from dlio.stage.upkeep.at_rest import CopyAtRest, RateLimit

@@ -19,7 +19,7 @@ from dlio.stage import simulate
 from dlio.stage.choose import machine_file
 from dlio.stage.planning.cost import Machine, Volume
 from dlio.stage.planning.flows import shared
-from dlio.stage.planning.owners import PIECE_BYTES
+from dlio.stage.planning.homes import PIECE_BYTES
 from dlio.stage.planning.simulation import timeline
 from dlio.stage.strategies import cost_of, names
 from tests.helpers.staging import one_file_each

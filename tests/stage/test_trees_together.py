@@ -14,7 +14,7 @@ import dlio
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DigestError
 from dlio.io.files import digest_bytes
-from dlio.stage.planning.owners import PIECE_BYTES
+from dlio.stage.planning.homes import PIECE_BYTES
 from dlio.stage.planning.plan import Plan
 from dlio.stage.transfer.tree import anything
 from tests.helpers.slow_source import bytes_read
@@ -75,7 +75,7 @@ def test_a_node_with_other_bytes_than_were_read_says_so(tmp_path: Path, kind: st
     plan = Plan(source, 0, 2)
     wanted = [number for number, file in enumerate(plan.listed) if (file.name in plan.groups) == (kind == "small")]
     wanted = [number for number in wanted if plan.is_divided(number) == (kind == "divided")]
-    one, owner = plan.listed[wanted[-1]].name, plan.owner(wanted[-1])
+    one, owner = plan.listed[wanted[-1]].name, plan.home(wanted[-1])
     copy = cluster.staged(source, 1 - owner)
     name = _plain([file.name for file in plan.groups.get(one, [plan.listed[wanted[-1]]])])
     _changed(copy, name)
@@ -98,7 +98,7 @@ def test_what_an_earlier_run_received_is_compared_with_the_source(tmp_path: Path
         journal = (copy.root / ".dlio" / "digests").read_text()
         received = [json.loads(line)[0] for line in journal.splitlines() if line.endswith("true]")]
         owned = [
-            plan.groups.get(file.name, [file]) for each, file in enumerate(plan.listed) if plan.owner(each) != number
+            plan.groups.get(file.name, [file]) for each, file in enumerate(plan.listed) if plan.home(each) != number
         ]
         assert received and set(received) <= {file.name for group in owned for file in group}
         _changed(copy, name := _plain(received))

@@ -1,6 +1,6 @@
 """Why a node may read from the source what another has read: what went wrong, when, and for which nodes.
 
-A node that cannot reach the owner of a block asks the next one, and then the source (docs/live.md). So a second read
+A node that cannot reach the home of a block asks the next one, and then the source (docs/live.md). So a second read
 needs a cause: something that is wrong, or was until a short time ago, with the node that reads, or with one that has
 read before. While nodes start and end, some know of it before others do, so more than one may read instead of the
 lost one. Once all of them know it, only one does.

@@ -31,7 +31,7 @@ from dlio.stage.copies.base_folder import CONTROL
 from dlio.stage.copies.blocks import BLOCK_BYTES
 from dlio.stage.engine import running_digest, store
 from dlio.stage.engine.writing import MOST_BYTES
-from dlio.stage.planning import owners
+from dlio.stage.planning import homes
 from dlio.stage.planning.cost import Machine
 from dlio.stage.protocol import serving
 from tools.simulate.chance import Chance
@@ -80,7 +80,7 @@ class Job:
     @property
     def blocks(self) -> int:
         """The blocks of a shard that nodes fetch one by one; 0 if they fetch it as a whole."""
-        if owners.divided([self.shard_bytes] * self.shards, self.nodes):
+        if homes.divided([self.shard_bytes] * self.shards, self.nodes):
             return max(2, round(self.shard_bytes / max(_PIECE_BYTES, self.num_bytes // (_PIECES * self.nodes))))
         return self.spans if self.spans > 1 else 0
 

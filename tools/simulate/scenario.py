@@ -13,7 +13,7 @@ from typing import Any
 
 from dlio.stage.engine import pending, pieces, writing
 from dlio.stage.engine.writing import MOST_BYTES
-from dlio.stage.planning import flows, owners
+from dlio.stage.planning import flows, homes
 from dlio.stage.planning.plan import Plan
 from tools.simulate.chance import Chance
 from tools.simulate.cluster import Actor, Cluster, Size
@@ -33,7 +33,7 @@ _OF_PEOPLE = ("late", "leave", "think", "twice", "doubt")
 _STEP = 1 * S
 _LAST_FAULT = 60 * S  # then all is healed
 _PIECES = (16 << 10, 16 << 10, 64 << 10, MOST_BYTES)
-_DIVIDED = (64 << 10, owners.PIECE_BYTES)  # by the latter, which no file exceeds, none is divided
+_DIVIDED = (64 << 10, homes.PIECE_BYTES)  # by the latter, which no file exceeds, none is divided
 _THREADS = (2, 3, 4, flows.THREADS)
 _PATIENCE = 150 * S  # after that every process must end: nodes that are silent, or never start, are waited for a minute
 _MOST_EPOCHS = 3
@@ -190,7 +190,7 @@ def divided_of(seed: int) -> Iterator[None]:
 def divided_by(num_bytes: int) -> Iterator[None]:
     """Has the nodes divide files into pieces of this many bytes; such files are not written at once."""
     once = min(num_bytes, writing.ONCE_BYTES)
-    with replaced(owners, PIECE_BYTES=num_bytes), replaced(writing, ONCE_BYTES=once):
+    with replaced(homes, PIECE_BYTES=num_bytes), replaced(writing, ONCE_BYTES=once):
         yield
 
 
@@ -286,14 +286,14 @@ def _check(cluster: Cluster, kind: Kind, actors: Sequence[Actor], faults: Sequen
             listing.lists.check_once()
     if kind.verb == "list":
         return
-    placed = owners.assign_first(cluster.size.files, cluster.size.nodes)
+    placed = homes.assign_first(cluster.size.files, cluster.size.nodes)
     if kind.strategy == "partition":
         oracle.check_reads(keepers=dict(zip(cluster.data.contents, placed, strict=True)))
         return
     is_shared, rooms = kind != Kind("stage", "replicate"), tuple(_rooms(cluster, kind))
     plans = [Plan(cluster.data.manifest, node, len(rooms), room, rooms) for node, room in enumerate(rooms)]
     if _have_less(cluster, kind):  # what nobody keeps is read whenever somebody reads it
-        held = {plans[0].listed[each].name: plans[0].owner(each) for plan in plans for each in plan.kept}
+        held = {plans[0].listed[each].name: plans[0].home(each) for plan in plans for each in plan.kept}
         oracle.check_reads(keepers=held)
         return
     oracle.check_reads(is_shared=is_shared)

@@ -26,7 +26,7 @@ from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.locations import check_safe, choosing_again, open_for_us
 from dlio.stage.copies.node_cache import give_way
 from dlio.stage.engine.background import AgentStopped, Background
-from dlio.stage.engine.complete import Claims, fill
+from dlio.stage.engine.complete import Claims, carry_out
 from dlio.stage.job import Job
 from dlio.stage.planning.plan import Plan
 
@@ -50,7 +50,7 @@ def work(task: Task, say: Callable[[str], None]) -> None:
             return
         background = Background(task, say, _log_to, stack.close)
         try:
-            fill(job, plan, folder, claims, background)
+            carry_out(job, plan, folder, claims, background)
         except BaseException:
             if background.may_write:  # the claim is over when this process is
                 _exit(1)

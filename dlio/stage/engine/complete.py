@@ -112,7 +112,7 @@ def _complete(job: Job, plan: Plan, copy: str, meeting: Meeting | None) -> Outco
             check_safe(folder)
             return Outcome(staged, has_waited=True)
         with residue_removed(folder, claims[0]):
-            filled = fill(job, plan, folder, claims, Foreground(job), meeting=meeting)
+            filled = carry_out(job, plan, folder, claims, Foreground(job), meeting=meeting)
     return replace(filled, manifest=staged)
 
 
@@ -153,7 +153,7 @@ def _copy_share(job: Job, folder: StagedFolder, plan: Plan, create: Create | Non
         if claims is None:
             return Outcome(job.manifest)
         with residue_removed(folder, claims[0]):
-            return fill(job, plan, folder, claims, Foreground(job), create=create)
+            return carry_out(job, plan, folder, claims, Foreground(job), create=create)
 
 
 def _is_filled_apart(folder: StagedFolder, plan: Plan, meeting: Meeting) -> bool:
@@ -168,7 +168,7 @@ def _serve_complete(job: Job, plan: Plan, folder: StagedFolder, meeting: Meeting
     try:
         with claimed(folder.claims, lambda: False, patient=False) as claims:
             if claims:
-                fill(job, plan, folder, claims, Foreground(job), meeting=meeting)
+                carry_out(job, plan, folder, claims, Foreground(job), meeting=meeting)
                 return
     except StorageError as error:  # as in a copy of root's
         _log.info("the copy is not served to other nodes: %s", error)
@@ -239,7 +239,7 @@ class Following:
             raise StorageError(f"{node['host']} has staged nothing for {idle:.0f} s: {why}; see {log}")
 
 
-def fill(
+def carry_out(
     job: Job,
     plan: Plan,
     folder: StagedFolder,
@@ -261,7 +261,7 @@ def fill(
     """
     is_complete = folder.holds(plan.wanted)
     if not is_complete:
-        take_over(folder, str(job.source), claims)
+        begin_copy(folder, str(job.source), claims)
     plan = within_room(filler.fitted(plan, folder), folder, claims[0], job.holder)
     if meeting:
         limits.allow_open_files()
@@ -278,7 +278,7 @@ def fill(
         filler.close(node)
 
 
-def take_over(folder: StagedFolder, source: str, claims: Claims) -> None:
+def begin_copy(folder: StagedFolder, source: str, claims: Claims) -> None:
     """Begins, or continues the last process's files if that one is surely over and does not write any more."""
     previous = claims[1]
     if previous and not previous.is_over:

@@ -198,7 +198,7 @@ class Work:
         """Wakes all threads."""
         self._changed.notify_all()
 
-    def hand_over(self) -> None:
+    def wake_another(self) -> None:
         """Has another thread look, if none does, since this one has found work."""
         if not self._is_looked_for:
             self._changed.notify()

@@ -64,7 +64,7 @@ class Fetching:
         self._suspects: dict[int, dict[tuple[int, int], None]] = {}  # the senders of divided files that are damaged
         self.source_bytes = self.peer_bytes = 0
 
-    def owns(self, number: int, begin: int, beat: Callable[[], None]) -> bool:
+    def is_home(self, number: int, begin: int, beat: Callable[[], None]) -> bool:
         """Returns whether this node is to read a piece from the source now, after asking the nodes that come before it.
 
         Args:
@@ -79,7 +79,7 @@ class Fetching:
 
         def is_own() -> bool:
             now = self.plan
-            return number in now.kept and now.owner(number, has_lost, begin) == now.node
+            return number in now.kept and now.home(number, has_lost, begin) == now.node
 
         meeting, plan = self._meeting, self.plan
         return meeting is None or is_own() or (self.has_another(plan, beat) and is_own())  # who asks knows the rooms
@@ -126,7 +126,7 @@ class Fetching:
         """Returns whether a piece is left to the node that reads it, which may start still; see `Meeting.expects`."""
         if self._meeting is None:
             return False
-        home = self.plan.owner(number, begin=begin)
+        home = self.plan.home(number, begin=begin)
         return home != self.plan.node and self._meeting.expects(home, looks=looks)
 
     def distrust(self, number: int) -> None:
@@ -141,7 +141,7 @@ class Fetching:
             is_urgent: a reader waits for it.
 
         Raises:
-            LaterError: the owner has not started yet, and may come soon.
+            LaterError: the home has not started yet, and may come soon.
             StorageError: neither another node nor the source can give it.
         """
         parts = self.plan.cut(number, begin, begin + len(target))
@@ -150,7 +150,7 @@ class Fetching:
         )
 
     def _fetched(self, number: int, begin: int, target: memoryview, is_urgent: bool) -> Origin:
-        """Fills `target` with a span that has one owner; see `fetch`."""
+        """Fills `target` with a span that has one home; see `fetch`."""
         meeting = None if number in self._from_source else self._meeting
         if meeting and self._from_peers(meeting, number, begin, target, is_urgent):
             with self._lock:
@@ -199,26 +199,26 @@ class Fetching:
     def _from_peers(self, meeting: Meeting, number: int, begin: int, target: memoryview, is_urgent: bool) -> bool:
         """Fills `target` from another node; returns False if the source must be read."""
         for _ in range(_TRIES):
-            owner = (plan := self.plan).owner(number, meeting.is_lost, begin)
-            if owner == plan.node:
+            home = (plan := self.plan).home(number, meeting.is_lost, begin)
+            if home == plan.node:
                 if number not in plan.kept and self._may_move(plan, number):
                     continue
                 return self._held_elsewhere(meeting, number, begin, target)
-            peer = meeting.peer(owner)
+            peer = meeting.peer(home)
             if peer is None:
                 if meeting.is_gathering:
-                    raise LaterError(f"node {owner}, which reads {self.plan.listed[number].name}, has not started yet")
+                    raise LaterError(f"node {home}, which reads {self.plan.listed[number].name}, has not started yet")
                 continue
             op = Op.SERVE if is_urgent else Op.AHEAD
             found = self._ask(meeting, peer, op, number, begin, target)
             if found or (found is False and not self._may_move(plan, number)):
                 return found
-            if not is_urgent and meeting.expects(owner):
-                raise LaterError(f"node {owner} has come, and does not answer yet")
+            if not is_urgent and meeting.expects(home):
+                raise LaterError(f"node {home} has come, and does not answer yet")
         return False
 
     def _may_move(self, plan: Plan, number: int) -> bool:
-        """Returns whether a file whose owner has no room for it may have another one by now; raises LaterError."""
+        """Returns whether a file whose home has no room for it may have another one by now; raises LaterError."""
         if self._awaits_rooms(plan) and not self._follows.wait(_SOON_SECONDS):
             raise LaterError(f"nodes that may have room for {plan.listed[number].name} have not started yet")
         return self.plan is not plan
@@ -227,7 +227,7 @@ class Fetching:
         """Asks the node that takes over a piece while this node is lost: it may have it once this node is back."""
         if (piece := (number, self.plan.piece_of(number, begin))) in self._not_held:
             return False
-        substitute = self.plan.owner(number, lambda node: node == self.plan.node or meeting.is_lost(node), begin)
+        substitute = self.plan.home(number, lambda node: node == self.plan.node or meeting.is_lost(node), begin)
         peer = None if substitute == self.plan.node else meeting.peer(substitute)  # itself if all others are lost
         if peer and self._ask(meeting, peer, Op.HELD, number, begin, target):
             return True

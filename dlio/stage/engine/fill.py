@@ -322,13 +322,13 @@ class Fill:
         with self._changed:
             while not self._stopped:
                 if self._whole and len(self._finishing) < self._finishers:
-                    self._changed.hand_over()
+                    self._changed.wake_another()
                     return self._whole.popitem()[0]
                 for pending in self._pending:
                     may_wait = pending is not self._pending[0] and self._pending[0].has_more
                     if taken := pending.take(may_wait=may_wait):
                         self._progress[taken[0].number] = world.monotonic()
-                        self._changed.hand_over()
+                        self._changed.wake_another()
                         return pending, *taken
                 self._changed.wait(min(pending.look_seconds() for pending in self._pending))
         return None

@@ -157,15 +157,15 @@ class Server:
 
     def _send(self, peer: world.Socket, request: Request, beat: Callable[[], None]) -> Callable[[], None]:
         number, spans = request.file, request.spans
-        is_owner, begin = False, spans[0][0] if spans else 0
+        is_home, begin = False, spans[0][0] if spans else 0
         if request.op in (Op.SERVE, Op.AHEAD):
-            is_owner = self._fetching.owns(number, begin, beat)  # first: then it may be kept
+            is_home = self._fetching.is_home(number, begin, beat)  # first: then it may be kept
         elif request.op == Op.READ and number not in self._store:
             self._fetching.has_another(self._fetching.plan, beat)
         with suppress(FullError):
             if number in self._store:
                 origin = Origin.DISK
-                if request.op == Op.READ or is_owner:
+                if request.op == Op.READ or is_home:
                     origin = self._fill.need(number, spans or [(0, 0)], beat, is_urgent=request.op != Op.AHEAD)
                 elif self._store.missing(number, spans):
                     return lambda: wire.send_reply(peer, Status.ELSEWHERE)

@@ -30,7 +30,7 @@ from dlio.locking.owner import Owner
 from dlio.stage.meeting.folder import LISTED, MeetingFolder, meeting_folder
 from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.meeting.peer import Peer
-from dlio.stage.planning.owners import owner_now
+from dlio.stage.planning.homes import home_now
 from dlio.stage.protocol import tcp, wire
 from dlio.stage.protocol.connection import BusyError, Connection, is_node, node_client, node_of
 from dlio.stage.protocol.serving import Serving, ended_by
@@ -135,7 +135,7 @@ def _found(meeting: Meeting, content: str, lists: _Lists, own: world.Address | N
     """Returns the list, and whether this process has made it, which others reach at `own`; raises DlioError."""
     failures = 0
     while failures < _MOST_FAILURES:
-        node = owner_now(0, 0, meeting.num_nodes, meeting.is_lost)
+        node = home_now(0, 0, meeting.num_nodes, meeting.is_lost)
         peer = meeting.peer(node)
         if node == meeting.node and (peer.address == own if peer else own or not meeting.is_gathering):
             return lists.get(node), True

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.shard import files_of
-from dlio.stage.planning import owners
+from dlio.stage.planning import homes
 
 Array = NDArray[np.float64]
 THREADS = 12  # by which a node reads; they hide some ms of each read
@@ -106,16 +106,16 @@ def dealt(sizes: Sizes, num_nodes: int) -> tuple[Array, Array, int]:
 
     The largest file of each divided shard counts as all of it, and its first node opens the others.
     """
-    large = owners.divided(sizes.shards, num_nodes)
+    large = homes.divided(sizes.shards, num_nodes)
     rest, files = sizes.shards.copy(), sizes.num_files.copy()
     rest[large] = files[large] = 0
-    first = np.array(owners.assign_first(rest, num_nodes), np.int64)
+    first = np.array(homes.assign_first(rest, num_nodes), np.int64)
     read, opens = totals(first, rest, num_nodes), totals(first, files, num_nodes)
-    counts = -(-sizes.shards[large] // owners.PIECE_BYTES)
+    counts = -(-sizes.shards[large] // homes.PIECE_BYTES)
     ends = np.cumsum(counts)
     turns, more = divmod(int(counts.sum()), num_nodes)
-    read += owners.PIECE_BYTES * (turns + (np.arange(num_nodes) < more))
-    np.subtract.at(read, (ends - 1) % num_nodes, counts * owners.PIECE_BYTES - sizes.shards[large])  # its last piece
+    read += homes.PIECE_BYTES * (turns + (np.arange(num_nodes) < more))
+    np.subtract.at(read, (ends - 1) % num_nodes, counts * homes.PIECE_BYTES - sizes.shards[large])  # its last piece
     begins = (ends - counts) % num_nodes
     np.add.at(opens, begins, sizes.num_files[large] - 1)
     changes = np.zeros(2 * num_nodes + 1)  # of the opens, from each node on; after the last node comes the first

@@ -15,7 +15,7 @@ from dlio.dataset.manifest import File, Manifest
 from dlio.dataset.shard import files_of
 from dlio.dataset.tree import fetched, groups_of
 from dlio.io.files import Span
-from dlio.stage.planning import owners
+from dlio.stage.planning import homes
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Plan:
     def _large(self) -> list[int]:
         """The shards that are divided among the nodes that have room for all, if there are any."""
         is_shared = self.num_nodes > 1 and self.manifest.node is None
-        return owners.divided(self._sizes, self.num_nodes) if is_shared else []
+        return homes.divided(self._sizes, self.num_nodes) if is_shared else []
 
     @cached_property
     def _divided(self) -> list[int]:
@@ -104,11 +104,11 @@ class Plan:
     def _first_pieces(self) -> dict[int, int]:
         """The number of the first piece of each file of a divided shard, among those of all."""
         numbers = list(self._in_order(self._divided))
-        counts = [owners.num_pieces(self.listed[number].num_bytes) for number in numbers]
+        counts = [homes.num_pieces(self.listed[number].num_bytes) for number in numbers]
         return dict(zip(numbers, accumulate(counts, initial=0), strict=False))
 
     @cached_property
-    def owner_of(self) -> list[int]:
+    def home_of(self) -> list[int]:
         """The node of each shard that is not divided which reads it from the source, if no node is lost."""
         return [first if keeper < 0 else keeper for first, keeper in zip(self._first, self._keepers, strict=True)]
 
@@ -119,15 +119,15 @@ class Plan:
             return [0] * len(self._sizes)
         sizes = np.array(self._sizes, dtype=np.int64)
         sizes[self._large] = 0
-        return owners.assign_first(sizes, self.num_nodes)
+        return homes.assign_first(sizes, self.num_nodes)
 
     @cached_property
     def _keepers(self) -> list[int]:
-        """The owner of each shard, which has room for it; -1 if it is divided, or none has."""
+        """The home of each shard, which has room for it; -1 if it is divided, or none has."""
         first = np.array(self._first, dtype=np.int64)
         first[self._large] = -1
         found: list[int] = first.tolist()
-        return owners.fitted(self._sizes, found, self.rooms, are_divided=self.divides) if self._short else found
+        return homes.fitted(self._sizes, found, self.rooms, are_divided=self.divides) if self._short else found
 
     @cached_property
     def kept_shards(self) -> list[int]:
@@ -188,14 +188,14 @@ class Plan:
         """Returns whether several nodes read a file."""
         return number in self._first_pieces
 
-    def owner(self, number: int, is_lost: Callable[[int], bool] = owners.never, begin: int = 0) -> int:
+    def home(self, number: int, is_lost: Callable[[int], bool] = homes.never, begin: int = 0) -> int:
         """Returns the node that reads a file, from a byte on, from the source while some nodes are lost."""
         if self.is_divided(number):
             piece = self._first_pieces[number] + self.piece_of(number, begin)
             is_out = (lambda node: node in self._short or is_lost(node)) if self._short else is_lost
-            return owners.owner_now(piece, piece % self.num_nodes, self.num_nodes, is_out)
+            return homes.home_now(piece, piece % self.num_nodes, self.num_nodes, is_out)
         shard = self.shard_of(number)
-        return owners.owner_now(shard, self.owner_of[shard], self.num_nodes, is_lost)
+        return homes.home_now(shard, self.home_of[shard], self.num_nodes, is_lost)
 
     def witness(self, number: int, is_lost: Callable[[int], bool]) -> int:
         """Returns the node that this one compares a file with: the one that read it, or of a divided one another.
@@ -203,35 +203,35 @@ class Plan:
         It is this node itself if all others are lost.
         """
         if not self.is_divided(number):
-            return self.owner(number, is_lost)
-        found = self.owner(number, lambda node: node == self.node or is_lost(node))
+            return self.home(number, is_lost)
+        found = self.home(number, lambda node: node == self.node or is_lost(node))
         return self.node if is_lost(found) else found
 
     def piece_of(self, number: int, begin: int) -> int:
-        """Returns in which piece of its file a byte lies: the pieces of a divided file have different owners."""
-        return begin // owners.PIECE_BYTES if self.is_divided(number) else 0
+        """Returns in which piece of its file a byte lies: the pieces of a divided file have different homes."""
+        return begin // homes.PIECE_BYTES if self.is_divided(number) else 0
 
     def cut(self, number: int, begin: int, end: int) -> Iterator[Span]:
-        """Yields a span of a file in parts that have one owner each."""
+        """Yields a span of a file in parts that have one home each."""
         while self.piece_of(number, begin) < self.piece_of(number, end - 1):
-            yield begin, (begin := (begin // owners.PIECE_BYTES + 1) * owners.PIECE_BYTES)
+            yield begin, (begin := (begin // homes.PIECE_BYTES + 1) * homes.PIECE_BYTES)
         yield begin, end
 
     def share(self, number: int, spans: Sequence[Span], *, is_own: bool) -> Iterator[Span]:
         """Returns what of the spans of a file this node owns if no node is lost, or what others do, in its order."""
         if not self.is_divided(number):
-            return iter(spans if (self.owner(number) == self.node) == is_own else ())
-        turns = partial(owners.in_turn, spans, self._first_pieces[number], self.num_nodes, self.node)
+            return iter(spans if (self.home(number) == self.node) == is_own else ())
+        turns = partial(homes.in_turn, spans, self._first_pieces[number], self.num_nodes, self.node)
         if not self._short:
             return turns(is_own=is_own)
-        every = chain(turns(is_own=True), turns(is_own=False))  # those of nodes without room have other owners
-        return (span for span in every if (self.owner(number, begin=span[0]) == self.node) == is_own)
+        every = chain(turns(is_own=True), turns(is_own=False))  # those of nodes without room have other homes
+        return (span for span in every if (self.home(number, begin=span[0]) == self.node) == is_own)
 
     def order(self, told: Iterable[Sequence[int]] = ()) -> list[int]:
         """Returns the kept files in the order of the background: all small ones, then by the ranks' first uses."""
         last = len(self._sizes)
         is_alone = self.num_nodes == 1
-        rest = list(range(last)) if is_alone else owners.order_alone(self.owner_of, self.node, self.num_nodes)
+        rest = list(range(last)) if is_alone else homes.order_alone(self.home_of, self.node, self.num_nodes)
         if self.divides:  # all nodes read one at a time
             rest = list(dict.fromkeys([*self._divided, *rest]))
         start = int(self.begin * len(rest))
@@ -261,7 +261,7 @@ def partitioned(manifest: Manifest, num_nodes: int, copies: int = 1) -> Manifest
     Raises:
         UsageError: there are fewer nodes than copies.
     """
-    nodes = owners.assign([shard.num_bytes for shard in manifest.shards], num_nodes, copies)
+    nodes = homes.assign([shard.num_bytes for shard in manifest.shards], num_nodes, copies)
     shards = (shard.replace(nodes=ranks) for shard, ranks in zip(manifest.shards, nodes, strict=True))
     return replace(manifest, shards=tuple(shards))
 
@@ -274,14 +274,14 @@ def small_files(files: Sequence[File]) -> list[int]:
 
 
 def kept_shards(
-    sizes: Sequence[int], owner_of: Sequence[int], node: int, num_nodes: int, room: int, *, only_own: bool = False
+    sizes: Sequence[int], home_of: Sequence[int], node: int, num_nodes: int, room: int, *, only_own: bool = False
 ) -> list[int]:
     """Returns the shards that a node keeps within this size: its own first, then others, unless it is to wait.
 
     The others begin at the node's share of the shards, so that the caches of all nodes together hold as much as they
     can. Nothing is ever put out for something else: an epoch that reads each shard once gains nothing by that.
     """
-    is_own = np.array(owner_of, dtype=np.int64) == node
+    is_own = np.array(home_of, dtype=np.int64) == node
     others = np.flatnonzero(~is_own)[: 0 if only_own else None]
     start = node * len(others) // num_nodes
     kept = []

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from dlio.errors import UsageError
 from dlio.stage.planning.cost import Machine
 from dlio.stage.planning.flows import Array, Flows, idle_seconds, ratio, shared
-from dlio.stage.planning.owners import PIECE_BYTES
+from dlio.stage.planning.homes import PIECE_BYTES
 
 PERCENTILES = (50, 90, 99, 100)
 MOST_NODES = 1_000_000

@@ -1,7 +1,7 @@
 """Broadcast: each byte is read from the source by one node, and passed on from there to all others.
 
-A node asks the owner of a shard for it, and reads those that it owns itself. A shard that is large for the nodes is
-divided: each node owns every Nth piece of C bytes. If a node is lost, the next owners read what it owns. A node that
+A node asks the home of a shard for it, and reads those that it owns itself. A shard that is large for the nodes is
+divided: each node owns every Nth piece of C bytes. If a node is lost, the next homes read what it owns. A node that
 has all serves the others until they have all, too. Nodes that were there before, or hold the data set already, need not
 read it again.
 
@@ -20,7 +20,7 @@ import numpy as np
 from dlio.stage.job import Job, whole_copy
 from dlio.stage.planning.cost import Cost, Machine, Volume
 from dlio.stage.planning.flows import EXCHANGE_THREADS, Flows, Sizes, dealt, idle_seconds
-from dlio.stage.planning.owners import PIECE_BYTES, largest_whole
+from dlio.stage.planning.homes import PIECE_BYTES, largest_whole
 from dlio.stage.planning.plan import Plan
 from dlio.stage.strategies import Needs
 

@@ -20,7 +20,7 @@ from dlio.dataset.manifest import NAME, File, Manifest, from_bytes
 from dlio.errors import DlioError, StorageError
 from dlio.io import files, limits
 from dlio.io.open_folder import FILE, FOLDER, OpenFolder
-from dlio.stage.planning.owners import PIECE_BYTES
+from dlio.stage.planning.homes import PIECE_BYTES
 
 
 class RateLimit:

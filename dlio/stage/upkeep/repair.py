@@ -26,7 +26,7 @@ from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.learned import Learned
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.locations import is_safe
-from dlio.stage.engine.complete import Claims, residue_removed, take_over
+from dlio.stage.engine.complete import Claims, begin_copy, residue_removed
 from dlio.stage.engine.failures import ADVICE
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
@@ -152,7 +152,7 @@ def repair(folder: StagedFolder, manifest: Manifest, suspects: Collection[str], 
     with _changing(folder) as (held, claim), CopyAtRest(held.path) as copy:
         wanted = [file for file in files_of(manifest.shards_here) if file.name in suspects]
         damaged = [file for file in wanted if copy.damage(file)]
-        take_over(held, str(origin), claim)
+        begin_copy(held, str(origin), claim)
         failed = {file.name: why for file in damaged if (why := _copy_again(origin, copy, held, file))}
         repaired = [file.name for file in damaged if file.name not in failed]
         held.finish(manifest, repaired, held.access())
@@ -171,7 +171,7 @@ def seal(folder: StagedFolder, manifest: Manifest) -> None:
         StorageError: as `repair`.
     """
     with _changing(folder) as (held, claim):
-        take_over(held, held.origin(), claim)
+        begin_copy(held, held.origin(), claim)
         held.finish(manifest, [], held.access())
 
 

@@ -15,7 +15,7 @@ from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.engine import writing
 from dlio.stage.engine.node import Node
 from dlio.stage.meeting import meeting
-from dlio.stage.planning import owners
+from dlio.stage.planning import homes
 from dlio.stage.protocol.wire import Origin
 from tests.helpers.live import (
     are_patient,
@@ -114,7 +114,7 @@ def test_nodes_with_less_room_have_the_source_read_once(
     """What one has no room for, another reads and keeps."""
     meet_in(tmp_path / "meet", monkeypatch)
     are_patient(monkeypatch)
-    for module, name in ((owners, "PIECE_BYTES"), (writing, "ONCE_BYTES")):
+    for module, name in ((homes, "PIECE_BYTES"), (writing, "ONCE_BYTES")):
         monkeypatch.setattr(module, name, 64 << 10)
     source = write_dataset(tmp_path / "source", [100_007] * 32 + [1_000_000] * has_large)
     with ExitStack() as stack:
@@ -162,7 +162,7 @@ def test_the_part_of_a_node_that_comes_late_is_left_to_it(
     meet_in(tmp_path / "meet", monkeypatch)
     monkeypatch.setattr(meeting, "JOIN_SECONDS", 0.0)
     with working(task(source.root, tmp_path / "first", 0, 2)) as first, closing(client_of(first)) as client:
-        own = [number for number in range(16) if first.plan.owner(number) == 0]
+        own = [number for number in range(16) if first.plan.home(number) == 0]
         far = next(number for number in range(16) if number not in own)
         assert client.need(far, [(0, 5)]) == Origin.SOURCE
         eventually(lambda: all(map(first.store.is_finished, own)))

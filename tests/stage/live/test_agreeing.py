@@ -17,7 +17,7 @@ from dlio.stage.copies.live_folder import AGENT, LiveFolder
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.meeting import meeting, peer
 from dlio.stage.meeting.agreeing import agree
-from dlio.stage.planning import owners
+from dlio.stage.planning import homes
 from tests.helpers.live import are_patient, eventually, is_complete, meet_in, met, task, working
 from tests.helpers.staging import MiB
 
@@ -25,7 +25,7 @@ from tests.helpers.staging import MiB
 @pytest.fixture
 def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file without a digest, of four pieces."""
-    monkeypatch.setattr(owners, "PIECE_BYTES", MiB // 4)
+    monkeypatch.setattr(homes, "PIECE_BYTES", MiB // 4)
     meet_in(tmp_path / "meet", monkeypatch)
     are_patient(monkeypatch)
     (path := tmp_path / "image.bin").write_bytes(os.urandom(MiB - 7))

@@ -14,7 +14,7 @@ from dlio.dataset.manifest import File, Manifest
 from dlio.stage.engine import failures
 from dlio.stage.engine.node import Node
 from dlio.stage.meeting import meeting
-from dlio.stage.planning import owners
+from dlio.stage.planning import homes
 from dlio.stage.protocol.connection import Connection
 from dlio.stage.protocol.wire import Op, Origin, Request
 from dlio.stage.transfer.source import MountedFolder
@@ -27,7 +27,7 @@ _PIECE = MiB // 4
 @pytest.fixture
 def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Manifest:
     """A data set of one shard, of nearly 16 pieces."""
-    monkeypatch.setattr(owners, "PIECE_BYTES", _PIECE)
+    monkeypatch.setattr(homes, "PIECE_BYTES", _PIECE)
     meet_in(tmp_path / "meet", monkeypatch)
     return write_dataset(tmp_path / "source", [4 * MiB - 7])
 

@@ -73,7 +73,7 @@ def test_one_thread_looks_for_work_and_another_goes_on_when_it_has_found_some(in
                     work.wait(0.01)
                 if due:
                     due.pop(0)
-                    work.hand_over()
+                    work.wake_another()
                 if not due:
                     all_taken.set()
                     work.notify_all()
@@ -151,7 +151,7 @@ def test_a_meeting_folder_that_hangs_holds_up_no_file_of_this_node(tmp_path: Pat
     place, content = _HangingPlace(), b"content"
     listed = [File(f"{number}.bin", len(content), files.digest_bytes(content)) for number in range(8)]
     plan = plan_of(listed, 0, 2)
-    own = {number for number in range(8) if plan.owner(number) == 0}
+    own = {number for number in range(8) if plan.home(number) == 0}
 
     class Source:
         name_of = Anywhere.name_of

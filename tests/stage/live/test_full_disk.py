@@ -87,7 +87,7 @@ def test_files_that_another_plan_keeps_make_way(
             patch.setattr(Fill, "_finish", lambda *_: None)
             patch.setattr(writing, "ONCE_BYTES", 0)
         with working(task(source.root, disk, 0, 2)) as node:
-            own = {number for number in range(COUNT) if node.plan.owner(number) == 0}
+            own = {number for number in range(COUNT) if node.plan.home(number) == 0}
             eventually(lambda: node.store.present_bytes >= len(own) * SIZE)
     with working(task(source.root, disk, 1, 2)) as node:
         eventually(lambda: is_complete(node) or node.fill.problem != "")

@@ -220,8 +220,8 @@ def test_a_node_that_is_asked_looks_whether_it_owns_more_by_the_rooms(
     waits, rooms = threading.Event(), (source.num_bytes, 0)
     monkeypatch.setattr(Meeting, "rooms", lambda self, own: rooms if waits.is_set() else None)
     with working(task(source.root, tmp_path / "0", 0, 2)) as node:
-        number = next(each for each in range(16) if node.plan.owner(each) == 1)
-        assert node.fetching.owns(number, 0, waits.set)
+        number = next(each for each in range(16) if node.plan.home(each) == 1)
+        assert node.fetching.is_home(number, 0, waits.set)
 
 
 def test_an_order_that_is_told_while_an_agent_starts_is_followed(

@@ -18,7 +18,7 @@ from dlio.locking.owner import Owner
 from dlio.stage.copies.blocks import BLOCK_BYTES, Blocks
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import FILES, SMALL_BYTES, LiveFolder
-from dlio.stage.engine.complete import take_over
+from dlio.stage.engine.complete import begin_copy
 from dlio.stage.engine.store import Store
 from tests.helpers import synced
 from tests.helpers.live import store_of
@@ -251,7 +251,7 @@ def test_a_process_that_was_taken_for_lost_names_no_file_of_its_successor(live: 
     """One that was stopped continues with the end of a file; its successor has written that end, and not the rest."""
     elsewhere, mine = Claim(1, Owner("another/boot", "pid:[1]", 1, 1), "lost"), Claim(2, Owner.current(), "mine")
     stopped, final = filled(live), live.staged.path / FILE.name
-    take_over(live.staged, "source", (mine, elsewhere))
+    begin_copy(live.staged, "source", (mine, elsewhere))
     live.make()
     successor, end = store_in(live), 9 * BLOCK_BYTES
     successor.missing(0, [(0, 0)])

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from dlio.dataset.manifest import File, Manifest, Shard
 from dlio.dataset.schema import Schema
-from dlio.stage.planning import owners
-from dlio.stage.planning.owners import PIECE_BYTES, assign_first, in_turn, order_alone, owner_now
+from dlio.stage.planning import homes
+from dlio.stage.planning.homes import PIECE_BYTES, assign_first, home_now, in_turn, order_alone
 from dlio.stage.planning.plan import Plan, interleaved, kept_shards, partitioned
 
 SIZES = st.lists(st.integers(0, 1000), min_size=1, max_size=60)
@@ -29,7 +29,7 @@ def manifest_of(sizes: list[int]) -> Manifest:
 
 
 @given(SIZES, NODES)
-def test_owners_are_those_that_a_partition_places(sizes: list[int], num_nodes: int) -> None:
+def test_homes_are_those_that_a_partition_places(sizes: list[int], num_nodes: int) -> None:
     placed = partitioned(manifest_of(sizes), num_nodes)
     assert assign_first([shard.num_bytes for shard in placed.shards], num_nodes) == [
         shard.nodes[0] for shard in placed.shards
@@ -39,8 +39,8 @@ def test_owners_are_those_that_a_partition_places(sizes: list[int], num_nodes: i
 @given(SIZES, NODES, st.sets(st.integers(0, 11)), st.integers(0, 11))
 def test_a_lost_node_moves_its_own_shards_only(sizes: list[int], num_nodes: int, lost: set[int], one_more: int) -> None:
     placed = assign_first(sizes, num_nodes)
-    before = [owner_now(shard, owner, num_nodes, lost.__contains__) for shard, owner in enumerate(placed)]
-    after = [owner_now(shard, owner, num_nodes, (lost | {one_more}).__contains__) for shard, owner in enumerate(placed)]
+    before = [home_now(shard, home, num_nodes, lost.__contains__) for shard, home in enumerate(placed)]
+    after = [home_now(shard, home, num_nodes, (lost | {one_more}).__contains__) for shard, home in enumerate(placed)]
     if not set(range(num_nodes)) - lost - {one_more}:
         return
     assert all(node not in lost for node in before) and all(node not in lost | {one_more} for node in after)
@@ -49,13 +49,13 @@ def test_a_lost_node_moves_its_own_shards_only(sizes: list[int], num_nodes: int,
 
 def test_the_shards_of_a_lost_node_go_to_many_others() -> None:
     placed = assign_first([1] * 1000, 10)
-    moved = Counter(owner_now(shard, 3, 10, {3}.__contains__) for shard, owner in enumerate(placed) if owner == 3)
+    moved = Counter(home_now(shard, 3, 10, {3}.__contains__) for shard, home in enumerate(placed) if home == 3)
     assert len(moved) == 9 and max(moved.values()) < 30
 
 
 def test_the_one_node_that_is_left_reads_all() -> None:
     lost = set(range(2000)) - {1234}
-    assert {owner_now(shard, 7, 2000, lost.__contains__) for shard in range(20)} == {1234}
+    assert {home_now(shard, 7, 2000, lost.__contains__) for shard in range(20)} == {1234}
 
 
 @given(SIZES, NODES, st.integers(0, 70_000))
@@ -65,7 +65,7 @@ def test_caches_hold_their_own_shards_first_and_never_more_than_fits(
     placed = assign_first(sizes, num_nodes)
     for node in range(num_nodes):
         kept = kept_shards(sizes, placed, node, num_nodes, room)
-        own = [shard for shard, owner in enumerate(placed) if owner == node]
+        own = [shard for shard, home in enumerate(placed) if home == node]
         assert sum(sizes[shard] for shard in kept) <= room
         assert set(own) <= set(kept) or any(sizes[shard] > 0 for shard in set(own) - set(kept))
         if sum(sizes[shard] for shard in own) <= room:
@@ -90,11 +90,11 @@ def test_a_node_alone_begins_with_its_own(sizes: list[int], num_nodes: int) -> N
         assert sorted(order) == list(range(len(sizes)))
         num_own = placed.count(node)
         assert all(placed[shard] == node for shard in order[:num_own])
-        for owner in range(num_nodes):  # which are asked for what they read next themselves
-            theirs = [shard for shard in range(len(sizes)) if placed[shard] == owner]
-            assert [shard for shard in order if placed[shard] == owner] == theirs
+        for home in range(num_nodes):  # which are asked for what they read next themselves
+            theirs = [shard for shard in range(len(sizes)) if placed[shard] == home]
+            assert [shard for shard in order if placed[shard] == home] == theirs
         present = [(node + step) % num_nodes for step in range(1, num_nodes)]
-        first = [owner for owner in present if owner in placed]
+        first = [home for home in present if home in placed]
         assert [placed[shard] for shard in order[num_own : num_own + len(first)]] == first
 
 
@@ -121,39 +121,39 @@ def test_a_part_keeps_its_shards_and_the_small_files_of_all(sizes: list[int], nu
         names = {plan.listed[number].name for number in plan.kept}
         assert names == {f"{number}.idx" for number in range(len(sizes))} | {file.name for file in plan.wanted}
         assert plan.is_whole
-        assert all(plan.owner(number) == node for number, file in enumerate(plan.listed) if file in plan.wanted)
+        assert all(plan.home(number) == node for number, file in enumerate(plan.listed) if file in plan.wanted)
 
 
 ROOMS = st.lists(st.integers(0, 20_000), min_size=2, max_size=8)
 
 
 @given(SIZES, ROOMS, st.integers(0, 1))
-def test_nodes_of_different_rooms_agree_on_owners_that_keep_what_they_own(
+def test_nodes_of_different_rooms_agree_on_homes_that_keep_what_they_own(
     sizes: list[int], rooms: list[int], has_large: int
 ) -> None:
     """If all together hold the set, as far as shards do not leave gaps."""
     sizes = sizes + [sum(sizes) // 2 + 1] * has_large
     manifest = manifest_of(sizes)
-    with mock.patch.object(owners, "PIECE_BYTES", 100):
+    with mock.patch.object(homes, "PIECE_BYTES", 100):
         alone = [Plan(manifest, node, len(rooms), room) for node, room in enumerate(rooms)]
         plans = [replace(plan, rooms=tuple(rooms)) for plan in alone]
         assert all(before.kept <= plan.kept for before, plan in zip(alone, plans, strict=True))
         for before in (plan for plan in alone if plan.is_waiting):
-            own = [shard for shard in before.kept_shards if before.owner_of[shard] == before.node]
+            own = [shard for shard in before.kept_shards if before.home_of[shard] == before.node]
             assert own == before.kept_shards
-            assert {plans[0].owner_of[shard] for shard in own} <= {before.node}
+            assert {plans[0].home_of[shard] for shard in own} <= {before.node}
         held = frozenset[int]().union(*(plan.kept for plan in plans))
         if sum(rooms) >= manifest.num_bytes + len(rooms) * max(shard.num_bytes for shard in manifest.shards):
             assert len(held) == len(plans[0].listed)
         for number in held:
             size = plans[0].listed[number].num_bytes
             for begin in range(0, size, 100):
-                [owner] = {plan.owner(number, begin=begin) for plan in plans}
-                assert number in plans[owner].kept
+                [home] = {plan.home(number, begin=begin) for plan in plans}
+                assert number in plans[home].kept
             for plan in plans:
                 own, others = (list(plan.share(number, [(0, size)], is_own=is_own)) for is_own in (True, False))
-                assert {plan.owner(number, begin=begin) for begin, _ in own} <= {plan.node}
-                assert plan.node not in {plan.owner(number, begin=begin) for begin, _ in others}
+                assert {plan.home(number, begin=begin) for begin, _ in own} <= {plan.node}
+                assert plan.node not in {plan.home(number, begin=begin) for begin, _ in others}
                 assert sum(end - begin for begin, end in own + others) == size
 
 
@@ -170,7 +170,7 @@ def test_all_nodes_read_about_as_much_of_large_shards(sizes: list[int], num_node
         for plan in plans:
             spans = list(plan.share(number, whole, is_own=True))
             assert sorted([*spans, *plan.share(number, whole, is_own=False)])[-1][1] == file.num_bytes
-            assert all(plan.owner(number, begin=each) == plan.node for begin, end in spans for each in (begin, end - 1))
+            assert all(plan.home(number, begin=each) == plan.node for begin, end in spans for each in (begin, end - 1))
             own += spans
             read[plan.node] += sum(end - begin for begin, end in spans)
         assert [begin for begin, _ in sorted(own)] == [0, *(end for _, end in sorted(own)[:-1])]
@@ -193,7 +193,7 @@ def test_no_two_nodes_ask_the_same_one_at_a_time(num_nodes: int, turns: int, beg
 def test_only_the_pieces_of_a_lost_node_move_and_to_many_others() -> None:
     plan = Plan(manifest_of([1000 * PIECE_BYTES]), 0, 10)
     begins = range(0, 1000 * PIECE_BYTES, PIECE_BYTES)
-    before, after = ([plan.owner(1, lost.__contains__, begin) for begin in begins] for lost in ((), {3}))
+    before, after = ([plan.home(1, lost.__contains__, begin) for begin in begins] for lost in ((), {3}))
     moved = Counter(new for old, new in zip(before, after, strict=True) if old == 3)
     assert all(old in (new, 3) for old, new in zip(before, after, strict=True))
     assert sorted(moved) == [0, 1, 2, 4, 5, 6, 7, 8, 9] and max(moved.values()) < 30

@@ -1,6 +1,6 @@
 """Which node reads which piece of a data set from the source, so that all read about as much; pure.
 
-The owner of a shard, which reads it from the source, is the first node that it is placed on. A shard that is large for
+The home of a shard, which reads it from the source, is the first node that it is placed on. A shard that is large for
 the nodes is divided: its pieces go to the nodes in turn, so that all read it together, and each gets from each of the
 others what that has read ("scatter and allgather", as broadcasts of MPI send long messages).
 
@@ -26,7 +26,7 @@ from dlio.io.sizes import counted
 
 PIECE_BYTES = 4 << 20  # copied, and passed from node to node, at a time; a divided file is cut into such pieces
 _SHARE = 4  # a shard of more than such a part of what a node reads is divided, else some would read much more
-_PROBES = 64  # for an owner; then any node that is present, so that one node of thousands is found, too
+_PROBES = 64  # for a home; then any node that is present, so that one node of thousands is found, too
 
 
 def assign(sizes: Sequence[int], num_nodes: int, copies: int = 1) -> list[tuple[int, ...]]:
@@ -60,26 +60,26 @@ def assign_first(sizes: Sequence[int] | NDArray[np.int64], num_nodes: int) -> li
 
 
 def fitted(sizes: Sequence[int], first: Sequence[int], rooms: Sequence[int | None], *, are_divided: bool) -> list[int]:
-    """Returns the owner of each shard that has room for it, or -1 if none has.
+    """Returns the home of each shard that has room for it, or -1 if none has.
 
     What a node has no room for goes to the node with the most room left, the largest shard first. Nothing else moves:
     so nodes begin with what they have room for, before they know how much the others have.
 
     Args:
         sizes: of the shards.
-        first: the owner of each if all have room; -1 of those that are divided.
+        first: the home of each if all have room; -1 of those that are divided.
         rooms: the bytes that each node may keep; None if that is not known: then what it owns is left to it.
-        are_divided: whether those are, since a node has room for all; else each gets an owner.
+        are_divided: whether those are, since a node has room for all; else each gets a home.
     """
     found, left, over = [*first], [*rooms], list[int]()
-    for shard, owner in enumerate(first):
-        room = left[owner] if owner >= 0 else -1
+    for shard, home in enumerate(first):
+        room = left[home] if home >= 0 else -1
         if room is not None and sizes[shard] > room:
             found[shard] = -1
-            if owner >= 0 or not are_divided:
+            if home >= 0 or not are_divided:
                 over.append(shard)
         elif room is not None:
-            left[owner] = room - sizes[shard]
+            left[home] = room - sizes[shard]
     roomiest = [(-room, node) for node, room in enumerate(left) if room is not None]
     heapq.heapify(roomiest)
     for shard in sorted(over, key=lambda shard: -sizes[shard]):
@@ -154,35 +154,35 @@ def never(node: int) -> bool:
     return False
 
 
-def owner_now(shard: int, owner: int, num_nodes: int, is_lost: Callable[[int], bool]) -> int:
+def home_now(shard: int, home: int, num_nodes: int, is_lost: Callable[[int], bool]) -> int:
     """Returns the node that reads a shard, or a piece of a divided one, while some nodes are lost.
 
     Args:
         shard: its number.
-        owner: the node that reads it if none is lost.
-        num_nodes: of the job; if all are lost, the owner stays.
+        home: the node that reads it if none is lost.
+        num_nodes: of the job; if all are lost, the home stays.
         is_lost: whether a node is not there; answers quickly.
     """
-    node = owner
+    node = home
     for probe in range(_PROBES):
         if not is_lost(node):
             return node
         node = zlib.crc32(b"%d %d" % (shard, probe)) % num_nodes
     there = [node for node in range(num_nodes) if not is_lost(node)]
-    return there[zlib.crc32(b"%d" % shard) % len(there)] if there else owner
+    return there[zlib.crc32(b"%d" % shard) % len(there)] if there else home
 
 
-def order_alone(owner_of: Sequence[int], node: int, num_nodes: int) -> list[int]:
+def order_alone(home_of: Sequence[int], node: int, num_nodes: int) -> list[int]:
     """Returns all shards in the order in which a node fetches them unless a loader has sent another: its own first.
 
-    Then the first shard of each other owner, the second of each, and so on, from the next node on. So all ask an owner
+    Then the first shard of each other home, the second of each, and so on, from the next node on. So all ask a home
     for what it reads then, or has read: each read of the source serves all that wait, and no two ask in the same order.
     """
-    owners = np.array(owner_of, dtype=np.int64)
-    by_owner = np.argsort(owners, kind="stable")
-    counts = np.bincount(owners, minlength=num_nodes)
-    turns = np.empty_like(owners)  # of each shard among those of its owner
-    turns[by_owner] = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
-    order = np.lexsort(((owners - node) % num_nodes, np.where(owners == node, -1, turns)))
+    homes = np.array(home_of, dtype=np.int64)
+    by_home = np.argsort(homes, kind="stable")
+    counts = np.bincount(homes, minlength=num_nodes)
+    turns = np.empty_like(homes)  # of each shard among those of its home
+    turns[by_home] = np.arange(len(homes)) - np.repeat(np.cumsum(counts) - counts, counts)
+    order = np.lexsort(((homes - node) % num_nodes, np.where(homes == node, -1, turns)))
     found: list[int] = order.tolist()
     return found
