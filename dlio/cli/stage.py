@@ -28,9 +28,9 @@ from dlio.rights.as_owner import switch_to_job_user
 from dlio.stage import strategies
 from dlio.stage.client.status import copies, in_one_word, in_words, state, status, status_from
 from dlio.stage.copies.live_folder import LiveFolder
-from dlio.stage.job import Asked, Listeners, Options
 from dlio.stage.meeting.listing import by_nodes
 from dlio.stage.meeting.peer import Peer
+from dlio.stage.planning.job import Asked, Listeners, Options
 from dlio.stage.run import StageSummary, preview, run
 from dlio.stage.transfer.source import StagingSource
 from dlio.stage.transfer.tree import anything

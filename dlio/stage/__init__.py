@@ -87,7 +87,7 @@ def stage(
         MissingPackageError: a URL needs a package that is not installed.
         LauncherError: the launcher's variables contradict each other.
     """
-    from dlio.stage.job import Listeners, Options
+    from dlio.stage.planning.job import Listeners, Options
     from dlio.stage.run import run
 
     if dest is not None and names_url(dest):

@@ -28,9 +28,9 @@ from dlio.stage.choose.choice import Choice, chosen, is_elsewhere, machine_of
 from dlio.stage.copies.locations import folder_for_us, remember
 from dlio.stage.copies.node_cache import room
 from dlio.stage.engine.complete import complete
-from dlio.stage.job import Asked, Job, Outcome
 from dlio.stage.meeting.listing import ListOnce, by_processes
 from dlio.stage.planning.cost import UNKNOWN_ROOM, Cost, Machine, Volume, pays_after_epochs
+from dlio.stage.planning.job import Asked, Job, Outcome
 from dlio.stage.strategies import AUTO, LayingOut, Needs, Strategy, cost_of, load, needs_of
 from dlio.stage.transfer.source import StagingSource, check_readable
 from dlio.stage.transfer.tree import anything

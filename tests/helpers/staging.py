@@ -11,8 +11,8 @@ from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.io.files import digest_file
 from dlio.stage.copies.folder import StagedFolder
-from dlio.stage.job import Job, Listeners
 from dlio.stage.planning.flows import Sizes
+from dlio.stage.planning.job import Job, Listeners
 from dlio.stage.transfer.source import source_of
 from dlio.testing.strategies import write_dataset as write_dataset
 

@@ -31,9 +31,9 @@ from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DlioError
 from dlio.stage.engine import foreground
-from dlio.stage.job import Listeners
 from dlio.stage.meeting import meeting
 from dlio.stage.meeting.peer import Peer
+from dlio.stage.planning.job import Listeners
 from dlio.stage.run import run
 
 dataset, dest, log, *fault = sys.argv[1:]

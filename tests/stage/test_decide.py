@@ -16,7 +16,7 @@ from dlio.stage.choose.choice import decide, machine_of
 from dlio.stage.client.start import ensure_agent
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.node_cache import room
-from dlio.stage.job import Options
+from dlio.stage.planning.job import Options
 from dlio.stage.run import preview, run
 from tests.helpers.staging import MiB, assert_staged, job_of, node, write_dataset
 

@@ -15,7 +15,7 @@ from dlio.io import files
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.engine import writing
-from dlio.stage.job import Options
+from dlio.stage.planning.job import Options
 from dlio.stage.run import run
 from dlio.stage.upkeep.scrub import scrub
 from tests.helpers.live import store_of

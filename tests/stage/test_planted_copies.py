@@ -19,7 +19,7 @@ from dlio.stage.choose import choice
 from dlio.stage.client.resolve import resolve
 from dlio.stage.copies import lease
 from dlio.stage.copies.folder import StagedFolder
-from dlio.stage.job import Job
+from dlio.stage.planning.job import Job
 from dlio.stage.strategies import AUTO
 from dlio.stage.transfer.source import source_of
 from dlio.stage.upkeep.clean import clean

@@ -16,8 +16,8 @@ from dlio.io import world
 from dlio.locking.owner import Owner
 from dlio.stage.engine import foreground
 from dlio.stage.engine.foreground import Foreground
-from dlio.stage.job import Job, Listeners
 from dlio.stage.meeting.peer import Peer
+from dlio.stage.planning.job import Job, Listeners
 
 OWN_SECONDS = 30  # of rank 0's copy
 TOTAL = 10**6

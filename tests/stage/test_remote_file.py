@@ -14,7 +14,7 @@ from dlio import cli
 from dlio.dataset.manifest import Manifest
 from dlio.errors import ManifestError, StorageError, UsageError
 from dlio.io import remote_files
-from dlio.stage.job import Listeners
+from dlio.stage.planning.job import Listeners
 from dlio.stage.run import run
 from tests.helpers.s3_server import s3_server
 from tests.helpers.staging import MiB, flip, interrupted_after, write_dataset

@@ -14,8 +14,8 @@ import dlio
 from dlio import cli
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DigestError, ManifestError, StorageError, UsageError
-from dlio.stage.job import Job
 from dlio.stage.planning import flows
+from dlio.stage.planning.job import Job
 from dlio.stage.run import preview, run
 from dlio.stage.strategies import load
 from dlio.stage.transfer.source import source_of

@@ -17,7 +17,7 @@ from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DlioError, StorageError, UsageError
 from dlio.io import lustre as lustre_commands
 from dlio.io.lustre import Layout, layout_of, parse_lov, stripe_count
-from dlio.stage.job import Options
+from dlio.stage.planning.job import Options
 from dlio.stage.run import preview, run
 from tests.helpers.forked import Forked, wait_for
 from tests.helpers.staging import MiB, assert_staged, damaged_files, node, write_dataset

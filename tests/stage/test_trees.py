@@ -19,7 +19,7 @@ from dlio.cli import main
 from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.errors import DigestError, ManifestError, StorageError, UsageError
 from dlio.io import threads
-from dlio.stage.job import Listeners
+from dlio.stage.planning.job import Listeners
 from dlio.stage.run import run
 from dlio.stage.transfer.source import MountedFolder
 from dlio.stage.transfer.tree import TreeFolder

@@ -19,7 +19,7 @@ from dlio.dataset.tree import Entry, encoded, fetched, groups_of, manifest_of, s
 from dlio.errors import StorageError
 from dlio.io import filesystems
 from dlio.stage.copies.tree import write_group
-from dlio.stage.job import Listeners
+from dlio.stage.planning.job import Listeners
 from dlio.stage.run import run
 from dlio.stage.transfer.tree import TreeFolder
 from tests.helpers.agents import end_agent

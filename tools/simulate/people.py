@@ -25,10 +25,10 @@ from dlio.stage.client.start import ensure_agent
 from dlio.stage.copies import lease
 from dlio.stage.copies.node_cache import copies
 from dlio.stage.engine.complete import complete
-from dlio.stage.job import NO_OPTIONS, Job
 from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
 from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.meeting.peer import Introduced, Peer
+from dlio.stage.planning.job import NO_OPTIONS, Job
 from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener
 from dlio.stage.strategies import load
 from dlio.stage.transfer.source import source_of

@@ -29,8 +29,8 @@ from dlio.stage.choose.machine_file import known
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.locations import folder_for_us, safe_copies
 from dlio.stage.copies.node_cache import room
-from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Asked, Job
 from dlio.stage.planning.cost import UNKNOWN_ROOM, Cost, Machine, Volume
+from dlio.stage.planning.job import NO_LISTENERS, NO_OPTIONS, Asked, Job
 from dlio.stage.strategies import AUTO, Needs, cost_of, load, names_for, needs_of
 from dlio.stage.transfer.source import StagingSource
 

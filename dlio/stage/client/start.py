@@ -29,7 +29,8 @@ from dlio.stage.copies.base_folder import check_names
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.locations import choosing_again, folder_for_us, open_for_us, remember
-from dlio.stage.job import NO_OPTIONS, Asked, Job, Options, await_leader
+from dlio.stage.copies.node_cache import await_leader
+from dlio.stage.planning.job import NO_OPTIONS, Asked, Job, Options
 from dlio.stage.planning.plan import Plan
 from dlio.stage.strategies import AUTO, Strategy, load
 from dlio.stage.transfer.source import StagingSource, source_of
@@ -178,7 +179,7 @@ def _ensured(task: Task, job: Job, strategy: str) -> StagedFolder:
     plan, folder = _prepared(job, load(task.strategy))
     open_for_us(folder)
     remember(job.dest)
-    await_leader(job, lambda: is_served(folder, plan))  # rather than start many agents that give up
+    await_leader(job.topology, lambda: is_served(folder, plan))  # rather than start many agents that give up
     _check_asked(task, strategy, LiveFolder(folder))  # before the lease, which nobody would give back
     lease.take(folder)
     if answer(folder) is None and not _needs_none(folder, plan):

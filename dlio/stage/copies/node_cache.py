@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import File
 from dlio.errors import StorageError
 from dlio.io import files, world
@@ -30,6 +31,8 @@ from dlio.stage.copies.live_folder import LiveFolder
 # A copy to remove is renamed twice: to the first name while its leases are read again, to the second once certain.
 LEAVING, REMOVED = ".leaving-", ".removed-"
 _SHOWN = 5  # of those who use a copy
+_HEAD_START_SECONDS = 2.0
+_FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 0.01, 0.1
 
 _log = logging.getLogger(__name__)
 
@@ -83,6 +86,14 @@ def filler_of(folder: StagedFolder) -> Owner | None:
         if error.errno in ABSENT:
             return None
         raise
+
+
+def await_leader(topology: Topology, has_begun: Callable[[], bool]) -> None:
+    """Waits a moment until the node's first process has begun, which shows how far it is, unless this is that one."""
+    deadline, pause = world.monotonic() + _HEAD_START_SECONDS, _FIRST_POLL_SECONDS
+    while topology.local_rank and world.monotonic() < deadline and not has_begun():
+        world.sleep(pause)
+        pause = min(pause * 1.5, _LAST_POLL_SECONDS)
 
 
 def users_of(folder: StagedFolder) -> str:

@@ -27,7 +27,7 @@ from dlio.stage.copies.locations import check_safe, choosing_again, open_for_us
 from dlio.stage.copies.node_cache import give_way
 from dlio.stage.engine.background import AgentStopped, Background
 from dlio.stage.engine.complete import Claims, carry_out
-from dlio.stage.job import Job
+from dlio.stage.planning.job import Job
 from dlio.stage.planning.plan import Plan
 
 _log = logging.getLogger(__name__)

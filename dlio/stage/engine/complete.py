@@ -28,12 +28,12 @@ from dlio.stage.copies.base_folder import check_names
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.locations import check_safe, choosing_again, folder_for_us, open_for_us
-from dlio.stage.copies.node_cache import give_way, is_being_filled
+from dlio.stage.copies.node_cache import await_leader, give_way, is_being_filled
 from dlio.stage.engine.foreground import Foreground
 from dlio.stage.engine.node import Node, within_room
 from dlio.stage.engine.writing import Create
-from dlio.stage.job import Job, Listeners, Outcome, await_leader
 from dlio.stage.meeting.meeting import Meeting
+from dlio.stage.planning.job import Job, Listeners, Outcome
 from dlio.stage.planning.plan import Plan
 from dlio.stage.strategies import LayingOut, Strategy
 
@@ -97,7 +97,7 @@ def _complete(job: Job, plan: Plan, copy: str, meeting: Meeting | None) -> Outco
         return Outcome(staged)
     check_names(plan.manifest)  # which was done before, if the copy is complete
     following = Following(folder, wanted, job.listeners)
-    await_leader(job, lambda: is_being_filled(folder) or following.is_done())
+    await_leader(job.topology, lambda: is_being_filled(folder) or following.is_done())
 
     def is_done() -> bool:
         nonlocal plan, meeting

@@ -14,10 +14,10 @@ from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.node_cache import make_room
 from dlio.stage.engine.failures import ADVICE
 from dlio.stage.engine.node import Node
-from dlio.stage.job import Job
 from dlio.stage.meeting.folder import SHOWN, MeetingFolder, meeting_folder
 from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.meeting.peer import Peer
+from dlio.stage.planning.job import Job
 from dlio.stage.planning.plan import Plan
 
 BEAT_SECONDS = 1.0

@@ -22,11 +22,11 @@ from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.server import Server
 from dlio.stage.engine.store import Store
 from dlio.stage.engine.writing import Create
-from dlio.stage.job import Job
 from dlio.stage.meeting.agreeing import agree
 from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
 from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.meeting.peer import Peer, shortened
+from dlio.stage.planning.job import Job
 from dlio.stage.planning.plan import Plan
 from dlio.stage.protocol.serving import ended_by
 from dlio.stage.protocol.unix import UnixListener

@@ -13,10 +13,10 @@ from dlio.errors import LauncherError
 from dlio.io import files, world
 from dlio.locking.owner import Owner, node_id
 from dlio.stage.copies.base_folder import check_names
-from dlio.stage.job import Job
 from dlio.stage.meeting.folder import MEET, MeetingFolder, meeting_folder
 from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.meeting.peer import Introduced, Peer
+from dlio.stage.planning.job import Job
 from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener, listening_at
 
 _POLL_SECONDS = 0.05

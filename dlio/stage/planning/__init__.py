@@ -1,1 +1,1 @@
-"""Pure plans of staging: the nodes of each shard, the cost model, the stripes of files."""
+"""Pure plans of staging: the job, the nodes of each shard, the cost model, the stripes of files."""

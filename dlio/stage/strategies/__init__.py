@@ -15,9 +15,9 @@ from dlio.io import extensions
 
 if TYPE_CHECKING:  # the command line's help is not to load these
     from dlio.io.lustre import Layout
-    from dlio.stage.job import Job
     from dlio.stage.planning.cost import Cost, Machine, Volume
     from dlio.stage.planning.flows import Flows, Sizes
+    from dlio.stage.planning.job import Job
     from dlio.stage.planning.plan import Plan
 
 AUTO = "auto"  # stands for the strategy that `dlio.stage.choose.auto` chooses

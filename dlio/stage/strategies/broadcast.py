@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from dlio.stage.job import Job, whole_copy
 from dlio.stage.planning.cost import Cost, Machine, Volume
 from dlio.stage.planning.flows import EXCHANGE_THREADS, Flows, Sizes, dealt, idle_seconds
 from dlio.stage.planning.homes import PIECE_BYTES, largest_whole
+from dlio.stage.planning.job import Job, whole_copy
 from dlio.stage.planning.plan import Plan
 from dlio.stage.strategies import Needs
 

@@ -16,10 +16,10 @@ import numpy as np
 
 from dlio.cluster.topology import Topology
 from dlio.errors import UsageError
-from dlio.stage.job import Job
 from dlio.stage.planning.cost import Cost, Machine, Volume
 from dlio.stage.planning.flows import THREADS, Flows, Sizes, flows_alone, totals
 from dlio.stage.planning.homes import assign_first, check_copies
+from dlio.stage.planning.job import Job
 from dlio.stage.planning.plan import Plan, partitioned
 from dlio.stage.strategies import Needs
 

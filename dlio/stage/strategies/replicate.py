@@ -13,9 +13,9 @@ import zlib
 import numpy as np
 
 from dlio.locking.owner import node_id
-from dlio.stage.job import Job, whole_copy
 from dlio.stage.planning.cost import Cost, Machine, Volume
 from dlio.stage.planning.flows import THREADS, Flows, Sizes, flows_alone
+from dlio.stage.planning.job import Job, whole_copy
 from dlio.stage.planning.plan import Plan
 from dlio.stage.strategies import Needs
 

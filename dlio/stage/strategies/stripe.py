@@ -19,9 +19,9 @@ from dlio.io import lustre
 from dlio.io.filesystems import filesystem_of
 from dlio.io.lustre import Layout, stripe_count
 from dlio.io.sizes import counted
-from dlio.stage.job import Job, whole_copy
 from dlio.stage.planning.cost import Cost, Machine, Volume
 from dlio.stage.planning.flows import Flows, Sizes
+from dlio.stage.planning.job import Job, whole_copy
 from dlio.stage.planning.plan import Plan, partitioned
 from dlio.stage.strategies import Needs, partition
 

@@ -37,7 +37,7 @@ from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import AgentRecord, LiveFolder, end_agents
 from dlio.stage.engine import __main__ as agent_main
 from dlio.stage.engine.complete import Following
-from dlio.stage.job import NO_OPTIONS, Listeners
+from dlio.stage.planning.job import NO_OPTIONS, Listeners
 from dlio.stage.protocol.wire import Origin
 from dlio.stage.run import run
 from dlio.stage.upkeep.clean import clean

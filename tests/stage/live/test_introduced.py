@@ -21,9 +21,9 @@ from dlio.stage.copies.base_folder import open_up
 from dlio.stage.copies.live_folder import AgentRecord, LiveFolder
 from dlio.stage.engine import node as engine_node
 from dlio.stage.engine.complete import complete
-from dlio.stage.job import Job
 from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.meeting.peer import Introduced, Peer
+from dlio.stage.planning.job import Job
 from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener, listening_at
 from dlio.stage.strategies import load
 from dlio.stage.transfer.source import source_of

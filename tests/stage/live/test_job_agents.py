@@ -31,9 +31,9 @@ from dlio.stage.client.status import in_one_word, in_words, status_from
 from dlio.stage.copies import lease
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import AgentRecord, LiveFolder
-from dlio.stage.job import Options
 from dlio.stage.meeting.peer import MOST_TEXT, Peer, shortened
 from dlio.stage.meeting.peer import shown as shown_record
+from dlio.stage.planning.job import Options
 from dlio.stage.protocol import wire
 from dlio.stage.protocol.unix import UnixListener
 from tests.helpers.live import client_of, eventually, is_complete, open_to_nodes, task, working

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, TypedDict
 
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import File, Manifest
-from dlio.io import world
 from dlio.io.filesystems import FileSystem
 from dlio.locking.owner import Owner
 from dlio.rights.access import Access
@@ -17,9 +16,6 @@ from dlio.stage.transfer.source import StagingSource
 
 if TYPE_CHECKING:
     from dlio.stage.meeting.peer import Peer
-
-_HEAD_START_SECONDS = 2.0
-_FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 0.01, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +144,3 @@ class Outcome:
 def whole_copy(job: Job) -> str:
     """Returns the name of the copy of a whole data set."""
     return job.manifest.content_id
-
-
-def await_leader(job: Job, has_begun: Callable[[], bool]) -> None:
-    """Waits a moment until the node's first process has begun, which shows how far it is, unless this is that one."""
-    deadline, pause = world.monotonic() + _HEAD_START_SECONDS, _FIRST_POLL_SECONDS
-    while job.topology.local_rank and world.monotonic() < deadline and not has_begun():
-        world.sleep(pause)
-        pause = min(pause * 1.5, _LAST_POLL_SECONDS)
