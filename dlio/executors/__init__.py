@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Protocol, TypeVar, cast
 
-from dlio.cluster.cpu_count import num_usable_cores
 from dlio.errors import StorageError, UsageError
 from dlio.io import extensions
+from dlio.io.limits import num_usable_cores
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

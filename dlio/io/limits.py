@@ -1,4 +1,4 @@
-"""Limits: dlio's own on the memory that one input may take, and the system's, which an error has run into.
+"""Limits: dlio's own on the memory that one input may take, and the system's: of cores, and those that errors run into.
 
 An input may be hostile: a server whose answer never ends, a zip that inflates to a thousand times its size, a sparse
 file without content. Each limit is far beyond the needs of real data sets, and an environment variable raises it.
@@ -104,3 +104,13 @@ def _processes() -> str:
     limit = _soft(resource.RLIMIT_NPROC)
     own = f"user {os.getuid()} may run {limit} threads and processes (ulimit -u)" if limit >= 0 else "there is a limit"
     return f"{own}, a job or container perhaps fewer (pids.max of its cgroup): raise the limit, or use fewer"
+
+
+def num_usable_cores() -> int:
+    """Returns how many cores this process may use: those of its affinity mask, bounded by the control group's quota."""
+    cores = len(os.sched_getaffinity(0))
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+    except (OSError, ValueError):  # no control groups of version 2, or this process is in the root group
+        return cores
+    return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))

@@ -16,9 +16,9 @@ from functools import partial
 import pytest
 
 from dlio import executors
-from dlio.cluster.cpu_count import num_usable_cores
 from dlio.errors import SourceError, StorageError, UsageError
 from dlio.executors import Pool, map_bounded, processes, serial
+from dlio.io.limits import num_usable_cores
 from dlio.io.threads import Threads
 from dlio.testing.engine_scenarios import fail_on_three
 from tests.helpers.interrupts import interrupt_at_each_line

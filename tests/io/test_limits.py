@@ -180,3 +180,14 @@ def test_a_limit_of_open_files_is_never_called_damage(tmp_path: Path, capfd: pyt
     assert codes == {0, 4, 5}
     assert "damaged" not in (said := capfd.readouterr().err)
     assert said.count("(ulimit -n)") == said.count("dlio: ")
+
+
+def test_cores_are_within_the_affinity_mask():
+    assert 1 <= limits.num_usable_cores() <= len(os.sched_getaffinity(0))
+
+
+def test_a_process_bound_to_one_core_has_one():
+    core = min(os.sched_getaffinity(0))
+    code = f"import os; os.sched_setaffinity(0, [{core}]); from dlio.io import limits"
+    code += "; print(limits.num_usable_cores())"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "1\n"

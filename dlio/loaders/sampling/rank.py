@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from dlio.cluster.cpu_count import num_usable_cores
 from dlio.cluster.topology import Topology
 from dlio.errors import LauncherError, UsageError
+from dlio.io.limits import num_usable_cores
 
 _UNBOUND = "torchrun"  # does not bind ranks to cores
 

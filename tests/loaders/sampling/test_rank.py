@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from dlio.cluster.cpu_count import num_usable_cores
 from dlio.cluster.topology import Topology
 from dlio.errors import UsageError
+from dlio.io.limits import num_usable_cores
 from dlio.loaders.sampling.rank import given_rank, num_cores_of_rank, rank_from_env
 
 CORES = set(range(8))
