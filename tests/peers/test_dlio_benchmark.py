@@ -56,6 +56,8 @@ CASES: dict[str, tuple[list[str], dict[str, str]]] = {
     "another sampler": (["reader.data_loader_sampler=index"], {"DLIO_DATASET": "FOLDER/packed"}),
     "too few": ([], {"DLIO_DATASET": "FOLDER/short"}),
     "preprocessing": (["reader.preprocess_time=0.1"], {"DLIO_DATASET": "FOLDER/packed"}),
+    "a distribution": (["reader.preprocess_time={mean: 0, stdev: 0.1}"], {"DLIO_DATASET": "FOLDER/packed"}),
+    "zeros": (["reader.preprocess_time={type: normal, mean: 0}"], {"DLIO_DATASET": "FOLDER/packed"}),
     "no size": ([], {"DLIO_DATASET": "FOLDER/packed", "DLIO_DECODE": "large"}),
 }
 
@@ -114,7 +116,7 @@ def digests(number: int) -> list[str]:
     return [digest_bytes(image(each)) for each in range(number)]
 
 
-@pytest.mark.parametrize("case", ["shuffled", "by file", "no thread"])
+@pytest.mark.parametrize("case", ["shuffled", "by file", "no thread", "zeros"])
 def test_an_epoch_has_each_sample_once_in_an_order_of_its_own(one, case):
     first, second = epochs(one[case])
     assert len(first) == len(second) == NUM_FILES // BATCH * BATCH
@@ -165,6 +167,7 @@ def test_evaluation_reads_its_own_data_set(one):
         ("another sampler", ["workload.reader.data_loader_sampler=index", "iterative"]),
         ("too few", ["short has 5 samples", "workload.dataset.num_files_train", "26"]),
         ("preprocessing", ["workload.reader.preprocess_time=0.1", "DLIO_DECODE"]),
+        ("a distribution", ["workload.reader.preprocess_time={'mean': 0, 'stdev': 0.1}", "DLIO_DECODE"]),
         ("no size", ["DLIO_DECODE=large"]),
     ],
 )
