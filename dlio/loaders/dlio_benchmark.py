@@ -7,7 +7,7 @@
 The benchmark itself counts the files in `data_folder/train`, so these stay where they are. Without DLIO_DATASET,
 `data_folder/train` is read; `dlio index` makes a data set of TFRecord files there. Evaluation reads `valid` next to it.
 
-Tests run dlio-benchmark 2.0.0 from PyPI, with pydftracer 1.0.2. On 28 November 2026, Argonne's repository (commit e1919d7)
+Tests run dlio-benchmark 2.0.0 from PyPI, with pydftracer 1.0.2. On 28 November 2026, Argonne's repository (e1919d7)
 and MLCommons' (DLIO_local_changes, f6796ed) loaded two epochs of 26 images each by this class, with pydftracer 2.0.6.
 """
 
