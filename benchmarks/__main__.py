@@ -46,7 +46,9 @@ def main() -> None:
     """Runs the benchmark, as `python -m benchmarks.NAME` does."""
     name, *words = sys.argv[1:] or [""]
     if name not in names():
-        raise SystemExit(f"{__doc__}\nbenchmarks: {', '.join(names())}")
+        listed = f"benchmarks: {', '.join(names())}"
+        is_asked = name in ("", "-h", "--help")
+        raise SystemExit(f"{__doc__}\n{listed}" if is_asked else f"there is no benchmark {name!r}; {listed}")
     folders = [FOLDER / "results" if word == "--json" else Path(word[7:]) for word in words if _is_json(word)]
     sys.path.insert(0, str(FOLDER))  # as for `python benchmarks/NAME.py`: they import their neighbours
     sys.argv = [name, *(word for word in words if not _is_json(word))]

@@ -32,6 +32,7 @@ from statistics import median
 from benchmarks.mlperf_storage.cases import FIGURES, Case
 from benchmarks.mlperf_storage.data import generate, pack
 from benchmarks.mlperf_storage.runs import FailedError, Found, Way, run
+from benchmarks.mlperf_storage.workloads import WORKLOADS
 
 COLUMNS = ["workload", "loader", "page cache", "ranks", "emulated", "AU", "passes at", "samples/s", "CPU us a sample"]
 COLUMNS += ["accelerators a core"]
@@ -43,11 +44,19 @@ def numbers(text: str) -> list[int]:
     return [int(each) for each in text.split(",")]
 
 
+def workloads(text: str) -> list[str]:
+    """Returns the names of workloads in a list with commas."""
+    names = text.split(",")
+    if unknown := [name for name in names if name not in WORKLOADS]:
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: expected names of {', '.join(WORKLOADS)}")
+    return names
+
+
 def arguments() -> argparse.Namespace:
     """Returns the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="a folder for the files")
-    parser.add_argument("--workloads", type=lambda text: text.split(","), default=["retinanet"])
+    parser.add_argument("--workloads", type=workloads, default=["retinanet"], help=f"of {', '.join(WORKLOADS)}")
     parser.add_argument("--files", type=int, help="files of a data set, by default a short one's; 0 for the whole set")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=1)

@@ -43,18 +43,19 @@ class Case:
         return [*own, f"++workload.reader.read_threads={self.threads}"] if self.threads is not None else own
 
 
-#: The figures of docs/performance.md, the most wanted first.
+#: The figures of docs/performance.md and benchmarks/NOTES.md, the most wanted first.
 FIGURES = [
     Case("retinanet"),
     Case("resnet50"),
-    Case("retinanet", accelerators=32, threads=2),
-    Case("retinanet", accelerators=24, threads=2),
+    *(Case("retinanet", accelerators=each, threads=2) for each in (32, 24, 16)),
     Case("resnet50", accelerators=12),
     Case("retinanet", decode=800, threads=2),
     Case("cosmoflow"),
     Case("unet3d"),
-    Case("flux", accelerators=4),
-    Case("retinanet", ranks=2),
-    Case("retinanet", is_cold=True),
+    Case("flux", accelerators=32),
+    Case("flux", accelerators=16),
+    *(Case(name, is_cold=True) for name in ("retinanet", "resnet50")),
+    Case("resnet50", ranks=2),
     Case("retinanet", ranks=4),
+    *(Case("retinanet", ranks=each, is_cold=True) for each in (2, 4)),
 ]

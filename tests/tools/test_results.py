@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.mlperf_storage.cases import FIGURES
 from benchmarks.results import Result, Table, parsed
 from tools.site.performance import MARKED, NOTES, PAGE, RESULTS, filled
 from tools.site.summary import DATE, summary
@@ -60,7 +61,17 @@ def test_a_benchmark_runs_by_its_name_and_keeps_its_result(tmp_path):
 
 def test_an_unknown_name_shows_those_that_are():
     ran = run("fastest")
-    assert ran.returncode == 1 and "mlperf_storage" in ran.stderr and "live_plan" in ran.stderr
+    assert ran.returncode == 1 and ran.stderr.startswith("there is no benchmark 'fastest'; benchmarks: arrays, ")
+    assert "mlperf_storage" in ran.stderr and "live_plan" in ran.stderr
+
+
+def test_the_figures_of_mlperf_storage_are_the_rows_of_the_notes():
+    title = "MLPerf Storage's workloads, unofficial and unverified, of the OPEN kind"
+    names = next(mark[1].split() for mark in MARKED.finditer(NOTES.read_text()) if mark[2] == title)
+    tables = [table for name in names for table in Result.read(RESULTS / f"{name}.json").tables if table.title == title]
+    rows = {(row[0], row[2], row[3], row[4]) for table in tables for row in table.rows}
+    cases = [(case.name, "cold" if case.is_cold else "warm", str(case.ranks), case.emulated) for case in FIGURES]
+    assert sorted(cases) == sorted(rows)
 
 
 def test_the_tables_of_the_page_are_those_of_the_results():
