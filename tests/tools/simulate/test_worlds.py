@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from dlio.io import world
-from tests.helpers.worlds import InWorld, in_world, simulated
+from tests.helpers.worlds import InWorld, in_world, run_in, simulated
+from tools.simulate.network import Weather
 
 __all__ = ["in_world"]
 
@@ -396,3 +397,35 @@ def test_a_simulated_world_has_each_function_with_its_parameters(tmp_path: Path)
 
 def _parameters(function: Callable[..., object]) -> list[tuple[str, object, object]]:
     return [(each.name, each.kind, each.default) for each in signature(function).parameters.values()]
+
+
+def test_a_seed_is_the_same_on_every_machine_and_in_every_python(tmp_path: Path) -> None:
+    """Who changes the simulated network, disks or scheduler on purpose puts the new digest here."""
+    (folder := tmp_path / "disk").mkdir()
+    made, sent = simulated(folder, 7, Weather(pieces=0.3, bandwidth=10_000_000), nodes=2), bytes(range(256)) * 1_000
+
+    def check() -> None:
+        listening = world.listen("", 8)
+
+        def send() -> None:
+            one = world.connect(listening.getsockname()[:2], 5.0)
+            for begin in range(0, len(sent), 10_000):
+                one.sendall(sent[begin : begin + 10_000])
+            one.close()
+
+        made.scheduler.spawn(made.process(1), send, "send")
+        (other, _), found = listening.accept(), bytearray()
+        file = world.open(folder / "part", os.O_RDWR | os.O_CREAT, 0o600)
+        while more := other.recv(9_000):
+            assert world.pwrite(file, more, len(found)) == len(more)
+            found.extend(more)
+        world.fsync(file)
+        world.replace(folder / "part", folder / "whole")
+        assert world.pread(file, len(sent), 0) == found == sent
+        os.close(file)
+        other.close()
+        listening.close()
+        made.scheduler.note("drawn", world.random_bytes(4).hex(), world.monotonic())
+
+    run_in(made, check)
+    assert (made.scheduler.events, made.scheduler.digest()) == (181, "87cd6220d50e98f3a2cd4d9d7a86d5e3")
