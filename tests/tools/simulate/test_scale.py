@@ -97,3 +97,17 @@ def test_a_job_that_cannot_be_is_refused(
     with pytest.raises(SystemExit, match="2"):
         scale.main()
     assert problem in capsys.readouterr().err
+
+
+@pytest.mark.jobs
+def test_whole_shards_and_shards_of_spans_agree_on_16_nodes(tmp_path: Path) -> None:
+    machine = replace(_MACHINE, num_nodes=16, client=25e9)
+    whole, spans = (scale.Job(16, 64, 256_000_000, machine, spans=each) for each in (1, 8))
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "spans").mkdir()
+    found = [_engine(whole, tmp_path / "whole"), _engine(spans, tmp_path / "spans")]
+    assert found[0].seconds == pytest.approx(found[1].seconds, rel=0.1)
+    for each in found:
+        assert each.source == 1.0
+        assert each.seconds < 1.15 * whole.bound
+        assert each.most_served < 2
