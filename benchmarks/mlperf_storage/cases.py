@@ -56,6 +56,11 @@ FIGURES = [
     Case("flux", accelerators=16),
     *(Case(name, is_cold=True) for name in ("retinanet", "resnet50")),
     Case("resnet50", ranks=2),
+    Case("cosmoflow", is_cold=True),
+    Case("retinanet", ranks=2),
+    Case("cosmoflow", ranks=2),
+    Case("flux", is_cold=True),
+    Case("flux", ranks=2),
     Case("retinanet", ranks=4),
     *(Case("retinanet", ranks=each, is_cold=True) for each in (2, 4)),
 ]
