@@ -38,14 +38,17 @@ class Request(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Sends a range of an object, or an error."""
         self.server.asked.append((self.path, self.headers))
+        self.server.ports.add(self.client_address[1])
         status = self.server.status(len(self.server.asked))
         first, last = map(int, self.headers["Range"].removeprefix("bytes=").split("-"))
         self.send_response(status)
         body = CONTENT[first : last + 1] if status == 206 else b"<Error><Code>AccessDenied</Code></Error>"
         self.send_header("Content-Length", str(len(body)))
+        if self.server.hangs_up == "and says so":
+            self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(body)
-        self.close_connection = self.server.hangs_up
+        self.close_connection = bool(self.server.hangs_up)
 
     def log_message(self, *_: object) -> None:
         """Logs nothing."""
@@ -54,7 +57,8 @@ class Request(BaseHTTPRequestHandler):
 class Server(ThreadingHTTPServer):
     asked: list[tuple[str, Message]]
     status: Callable[[int], int]
-    hangs_up = False
+    ports: set[int]  # one for each connection
+    hangs_up = ""
     closed: threading.Event
 
     def shutdown_request(self, request: Any) -> None:
@@ -67,7 +71,7 @@ class Server(ThreadingHTTPServer):
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     with Server(("127.0.0.1", 0), Request) as server:
         server.asked, server.status, server.daemon_threads = [], lambda number: 206, True
-        server.closed = threading.Event()
+        server.closed, server.ports = threading.Event(), set()
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
         monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-south-2")
@@ -157,17 +161,28 @@ def test_a_server_without_ranges_is_asked_once_for_each(server: Server) -> None:
         assert len(server.asked) == number
 
 
+@pytest.mark.parametrize("hangs_up", ["and says nothing", "and says so"])
 def test_a_connection_that_the_server_has_ended_is_not_used_again(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    hangs_up: str, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = RemoteFiles("s3://bucket/in", is_alone=True)
     files.fetch("a", 5, (0, 5))
     monkeypatch.delattr(type(files._file_system), "_call_s3")
-    server.hangs_up = True
+    server.hangs_up = hangs_up
     for _ in range(3):
         server.closed.clear()
         assert files.fetch("a", 5, (0, 5)) == CONTENT[:5]
         assert server.closed.wait(20)
+
+
+def test_a_connection_that_was_idle_for_long_is_not_used_again(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Firewalls forget it, and tell nobody."""
+    files = RemoteFiles("s3://bucket/in", is_alone=True)
+    for seconds, connections in ((10.0, 2), (0.0, 5)):  # the client's, and one for all; then one for each
+        monkeypatch.setattr(signed, "_IDLE_SECONDS", seconds)
+        for _ in range(3):
+            assert files.fetch("a", 5, (0, 5)) == CONTENT[:5]
+        assert len(server.ports) == connections
 
 
 @pytest.mark.parametrize("head", ["Content-Length: 99999999999999", "Content-Length: 7", "Transfer-Encoding: chunked"])
@@ -211,6 +226,7 @@ def test_an_answer_that_drips_is_given_up(sent: bytes, server: Server, monkeypat
     with pytest.raises(StorageError, match="or not all of it within"):
         files.fetch("a", 100_000, (0, 100_000))
     over.set()
+    assert not signed._buckets[files._file_system._s3]  # other connections may be dead, too: the client asks next
 
 
 def test_a_bucket_behind_a_proxy_is_asked_through_it(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

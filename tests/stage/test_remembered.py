@@ -140,9 +140,18 @@ def test_a_copy_whose_shards_were_removed_is_not_read_until_it_is_complete_again
         shard.unlink()
     samples = PackedSamples(packed)
     assert samples.manifest.root == packed and samples.read([0])
+    PackedSamples(packed)
     (warning,) = [record.getMessage() for record in caplog.records]
     assert warning.startswith(f"{copy} is ignored: shard-000000.tfrecord is missing") and "dlio stage" in warning
     assert dlio.stage(packed, tmp_path / "nvme").root == copy == PackedSamples(packed).manifest.root
+
+
+def test_a_copy_that_cannot_be_accessed_is_not_read(packed, tmp_path, caplog):
+    shard = next(dlio.stage(packed, tmp_path / "nvme").root.glob("shard-*"))
+    shard.unlink()
+    shard.symlink_to(shard.name)
+    assert PackedSamples(packed).manifest.root == packed
+    assert "a staged copy is ignored: cannot access" in caplog.text
 
 
 def test_a_cache_whose_shards_were_removed_is_filled_again(packed, tmp_path):

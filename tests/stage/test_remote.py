@@ -111,7 +111,7 @@ def test_what_a_server_lacks_is_said(web: WebServer, dataset: Manifest, tmp_path
 def test_the_copy_of_a_url_is_found_again(
     web: WebServer, dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(StorageError, match=f"no copy of {web.url} is on this node: run dlio stage"):
+    with pytest.raises(StorageError, match=f"no complete copy of {web.url} is on this node: run dlio stage"):
         dlio.resolve(web.url)
     staged = dlio.stage(web.url, tmp_path / "local")
     monkeypatch.setenv("DLIO_STAGED", str(tmp_path / "local"))

@@ -28,11 +28,14 @@ _SCOPE = re.compile(r"AWS4-HMAC-SHA256 Credential=[^/]+/[0-9]+/([^/]+)/s3/aws4_r
 _UNDERSTOOD = {"x-amz-date", "x-amz-content-sha256", "x-amz-security-token", "x-amz-checksum-mode"}  # in any request
 _SIGNED_SECONDS = 300.0  # a server takes what was signed 15 minutes ago
 _MOST_SIGNED = 1000
+_IDLE_SECONDS = 10.0  # firewalls and balancers forget idle connections and say nothing
+_CONNECT_SECONDS = 5.0  # the client, which tries all addresses of a server at once, gets what takes longer
 _HEAD_BYTES = 64 << 10  # of an answer, at most; also what is received at once before its length is known
 _RECEIVED_BYTES = 1 << 20  # for each call: memory is allocated for all of them
 _PART = re.compile(rb"HTTP/1\.1 206[ \r]")
-_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,15})[ \t]*\r\n", re.IGNORECASE)
-_OTHER = re.compile(rb"\r\n(transfer-encoding:|connection:[ \t]*close)", re.IGNORECASE)
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,15})[ \t]*(?=\r\n)", re.IGNORECASE)
+_OTHER = re.compile(rb"\r\ntransfer-encoding:", re.IGNORECASE)
+_LAST = re.compile(rb"\r\nconnection:[ \t]*close", re.IGNORECASE)
 
 sent: ContextVar[Any] = ContextVar("sent", default=None)  # the latest request of a task
 
@@ -47,7 +50,7 @@ class _Bucket:
         agent: the client's name.
         tls: how to reach a server at https; None at http.
         places: for as many connections as the client may have.
-        idle: connections that nobody uses.
+        idle: connections that nobody uses, and since when.
         signed: by key, a request without its range, and until when it is used; the range is no part of what is signed.
     """
 
@@ -56,17 +59,17 @@ class _Bucket:
     agent: str
     tls: ssl.SSLContext | None
     places: BoundedSemaphore
-    idle: list[_Connection] = field(default_factory=list)
+    idle: list[tuple[_Connection, float]] = field(default_factory=list)
     signed: dict[str, tuple[bytes, float]] = field(default_factory=dict)
 
     def connection(self, seconds: float) -> _Connection:
         """Returns an idle connection, or else a new one; raises OSError."""
         while self.idle:
             try:
-                connection = self.idle.pop()
+                connection, since = self.idle.pop()
             except IndexError:  # another thread took it
                 break
-            if connection.is_quiet:
+            if time.monotonic() - since < _IDLE_SECONDS and connection.is_quiet:
                 return connection
         return _Connection(self.address, self.tls, seconds)
 
@@ -77,7 +80,13 @@ class _Connection:
     def __init__(self, address: str, tls: ssl.SSLContext | None, seconds: float) -> None:
         parts = urlsplit(address)
         host = parts.hostname or ""
-        self._socket = socket.create_connection((host, parts.port or (443 if tls else 80)), seconds)
+        self.is_over = False  # whether the server said that it ends it
+        try:
+            port = parts.port or (443 if tls else 80)
+            self._socket = socket.create_connection((host, port), min(seconds, _CONNECT_SECONDS))
+        except TimeoutError as error:
+            raise ConnectionError from error
+        self._socket.settimeout(seconds)
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if tls:
@@ -100,10 +109,10 @@ class _Connection:
         """Whether nothing has come since the last answer: neither bytes nor the end."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
-        return not poll.poll(0)
+        return not poll.poll(0) and not (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending())
 
     def part(self, request: bytes, most: int, until: float) -> bytes | None:
-        """Returns the part that is asked for; None if the answer is another, or longer, or would end the connection.
+        """Returns the part that is asked for; None if the answer is another, or longer.
 
         Raises:
             OSError: the connection broke.
@@ -118,6 +127,7 @@ class _Connection:
         length = _LENGTH.findall(head, 0, end + 2)
         if not _PART.match(head) or len(length) != 1 or _OTHER.search(head, 0, end):
             return None
+        self.is_over = bool(_LAST.search(head, 0, end))
         parts = [head[end + 4 :]]
         left = int(length[0]) - len(parts[0])
         if int(length[0]) > most or left < 0:
@@ -197,14 +207,15 @@ def part(
         try:
             connection = known.connection(idle_seconds)
             answer = connection.part(request, most, now + seconds)
-        except TimeoutError:
+        except TimeoutError:  # maybe the others are dead, too: the client makes its own
+            buckets.pop(bucket, None)
             raise
         except OSError:
             answer = None
         if answer is None:
             buckets.pop(bucket, None)
-        else:
-            known.idle.append(connection)
+        elif not connection.is_over:
+            known.idle.append((connection, time.monotonic()))
     return answer
 
 

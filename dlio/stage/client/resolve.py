@@ -6,11 +6,12 @@ import logging
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlio.dataset import remote
-from dlio.dataset.manifest import Manifest
+from dlio.dataset.manifest import File, Manifest
 from dlio.dataset.shard import files_of
 from dlio.errors import ManifestError, StorageError
 from dlio.io.arrivals import NoRoomError
@@ -62,7 +63,12 @@ def opened(dataset: str | os.PathLike[str], *, is_complete: bool = False) -> tup
     for folder in _candidates(wanted.content_id):
         take(folder)
         found, filling = _proved(folder, wanted), None
-        lacking = folder.missing(files_of(found.shards_here)) if found else []
+        lacking: list[File] = []
+        try:
+            lacking = folder.missing(files_of(found.shards_here)) if found else []
+        except StorageError as error:
+            _log.warning("a staged copy is ignored: %s", error.text)
+            continue
         if not is_complete and (found is None or lacking or has_parts(found)):
             from dlio.stage.client.filling import find_filling  # the engine: a loader of complete data needs it not
 
@@ -75,8 +81,7 @@ def opened(dataset: str | os.PathLike[str], *, is_complete: bool = False) -> tup
             _log.info("%s is read from %s, which is being filled", _shown(dataset), folder.path)
             return filling.manifest, filling
         if found is not None and lacking:  # they were removed, maybe by what cleans the disks of nodes
-            problem = f"{lacking[0].name} is missing, or of another size (the first of {len(lacking)} such files)"
-            _log.warning("%s is ignored: %s: dlio stage completes it, dlio clean removes it", folder.path, problem)
+            _tell_of(folder.path, lacking[0].name, len(lacking))
             if has_parts(found):  # the ranks of other nodes read in the order of parts
                 return _unstaged(dataset, replace(found, root=wanted.root)), None
         elif found is not None:
@@ -85,10 +90,16 @@ def opened(dataset: str | os.PathLike[str], *, is_complete: bool = False) -> tup
     return _unstaged(dataset, wanted), None
 
 
+@cache  # once, not for each loader
+def _tell_of(path: Path, name: str, count: int) -> None:
+    problem = f"{name} is missing, or of another size (the first of {count} such files)"
+    _log.warning("%s is ignored: %s: dlio stage completes it, dlio clean removes it", path, problem)
+
+
 def _unstaged(dataset: str | os.PathLike[str], wanted: Manifest) -> Manifest:
     if is_url(dataset):
         raise StorageError(
-            f"no copy of {_shown(dataset)} is on this node: run dlio stage with it first, or give cache=True"
+            f"no complete copy of {_shown(dataset)} is on this node: run dlio stage with it first, or give cache=True"
         )
     _check_name(wanted)
     _log.info("%s is read in place: this node has no copy of %s", _shown(dataset), wanted.content_id)

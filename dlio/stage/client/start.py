@@ -180,7 +180,7 @@ def _ensured(task: Task, job: Job, strategy: str) -> StagedFolder:
     open_for_us(folder)
     remember(job.dest)
     await_leader(job.topology, lambda: is_served(folder, plan))  # rather than start many agents that give up
-    _check_asked(task, strategy, LiveFolder(folder))  # before the lease, which nobody would give back
+    _check_asked(task, strategy, LiveFolder(folder), plan)  # before the lease, which nobody would give back
     lease.take(folder)
     if answer(folder) is None and not _needs_none(folder, plan):
         try:
@@ -195,10 +195,10 @@ def _ensured(task: Task, job: Job, strategy: str) -> StagedFolder:
     return folder
 
 
-def _check_asked(task: Task, strategy: str, live: LiveFolder) -> None:
-    """Raises UsageError if a task asks for what this job's agent does not do; warns if it is another job's."""
+def _check_asked(task: Task, strategy: str, live: LiveFolder, plan: Plan) -> None:
+    """Raises UsageError if a task asks for what this job's agent, which fills, does not do; warns of another job's."""
     running = Task.of(live) if live.agent() else None
-    if running is None:
+    if running is None or live.staged.holds(plan.wanted):
         return
     for option, wanted, given in (
         ("cache size", task.cache_bytes, running.cache_bytes),
@@ -209,8 +209,8 @@ def _check_asked(task: Task, strategy: str, live: LiveFolder) -> None:
             continue
         if running.is_ours:
             raise UsageError(
-                f"the agent that fills {live.staged.path} has another {option}: leave the {option} out, or end the "
-                f"agent first with dlio clean {live.staged.dest}"
+                f"the agent that fills {live.staged.path} has another {option}, {given}: leave the {option} out, or "
+                f"end the agent first with dlio clean {live.staged.dest}"
             )
         _log.warning("%s is filled for another job, with another %s, which stays", live.staged.path, option)
 

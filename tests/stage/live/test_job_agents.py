@@ -181,7 +181,7 @@ def test_who_waits_hears_what_the_agent_keeps_and_not_what_would_be_chosen(
             (["--strategy", "broadcast"], "strategy"),
         ):
             assert main([*background, *asked]) == 2
-            assert f"has another {option}: leave" in capsys.readouterr().err
+            assert f"has another {option}, " in capsys.readouterr().err
             with monkeypatch.context() as other:
                 other.setenv("PBS_JOBID", f"{option}.pbs")
                 assert main([*background, *asked]) == main(background) == 0
@@ -193,6 +193,13 @@ def test_who_waits_hears_what_the_agent_keeps_and_not_what_would_be_chosen(
         monkeypatch.setattr(choice, "room", lambda _: FileSystem("xfs", "/", 1, None))
         assert main(["stage", str(source.root), str(tmp_path), "--wait"]) == 4
     assert "is a cache of" in capsys.readouterr().err
+
+
+def test_a_complete_copy_may_be_asked_for_by_any_strategy(source: Manifest, tmp_path: Path) -> None:
+    words = ["stage", str(source.root), str(tmp_path), "--quiet"]
+    assert main(words) == 0
+    with working(task(source.root, tmp_path)):
+        assert main([*words, "--background", "--strategy", "broadcast"]) == 0
 
 
 def test_who_waits_keeps_what_the_user_asks_and_takes_the_rest_from_the_agent(
