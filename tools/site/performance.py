@@ -3,12 +3,14 @@
 Run it as `python -m tools.site.performance`.
 
 A table stands between `<!-- table FILE: TITLE -->` and `<!-- end of table -->`; FILE is a result without its suffix, or
-several results, whose rows follow one another. `(columns 1 2 5)` after the title leaves out the others.
+several results, whose rows follow one another. `(columns 1 2 5)` after the title leaves out the others. Between
+`<!-- loads -->` and `<!-- end of loads -->` stands the load of each benchmark that a table of the page comes from.
 """
 
 from __future__ import annotations
 
 import re
+from datetime import date
 from pathlib import Path
 
 from benchmarks.results import Result, Table
@@ -20,6 +22,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 MARKED = re.compile(
     r"<!-- table ([^:\n]+): (.*?)(?: \(columns ([ 0-9]+)\))? -->\n.*?\n<!-- end of table -->", re.DOTALL
 )
+LOADS = re.compile(r"(<!-- loads -->).*?(<!-- end of loads -->)", re.DOTALL)
 
 
 def filled(page: str) -> str:
@@ -30,7 +33,19 @@ def filled(page: str) -> str:
         table = _chosen(_table(mark[1].split(), mark[2]), mark[3])
         return f"{head}\n\n{table.markdown()}\n\n<!-- end of table -->"
 
-    return MARKED.sub(made, page)
+    return LOADS.sub(lambda mark: f"{mark[1]}{loads(page)}{mark[2]}", MARKED.sub(made, page))
+
+
+def loads(page: str) -> str:
+    """Returns the lowest and highest load of each benchmark that the tables of a page come from, with its date."""
+    found: dict[str, list[float]] = {}
+    for name in sorted({name for mark in MARKED.finditer(page) for name in mark[1].split()}):
+        machine = Result.read(RESULTS / f"{name}.json").machine
+        for source in str(machine.get("made", name)).removeprefix("from ").split(", "):
+            benchmark, year, month, day, *_ = source.split("-")
+            label = f"{benchmark} of {date(int(year), int(month), int(day)):%-d %B}"
+            found.setdefault(label, []).extend(Result.read(RESULTS / f"{source}.json").machine.get("load", ()))
+    return ", ".join(f"{label} {min(seen):g} to {max(seen):g}" for label, seen in found.items() if seen)
 
 
 def _chosen(table: Table, columns: str | None) -> Table:
