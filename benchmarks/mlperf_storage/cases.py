@@ -55,7 +55,7 @@ FIGURES = [
     Case("flux", accelerators=32),
     Case("flux", accelerators=16),
     *(Case(name, is_cold=True) for name in ("retinanet", "resnet50")),
-    Case("resnet50", ranks=2),
+    *(Case("resnet50", ranks=2, is_cold=each) for each in (False, True)),
     Case("cosmoflow", is_cold=True),
     Case("retinanet", ranks=2),
     Case("cosmoflow", ranks=2),
