@@ -68,6 +68,7 @@ class Disk:
     Attributes:
         opens, flips: files that were opened, and reads of which a bit was wrong.
         counted: the bytes of a call whose bytes take time, if others are a part of what they stand for; 0 for all.
+        busy_until: when the last call that a fault made longer returns, in ns; one that hangs outlasts the fault.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Disk:
         self._chance = Chance(scheduler.seed, f"disk {self.name}")
         self._free_at = {READ: 0, WRITE: 0}
         self._room: tuple[int, int] | None = None  # bytes that are left, and the error after them
-        self.opens = self.flips = self.counted = 0
+        self.opens = self.flips = self.counted = self.busy_until = 0
         self._taken: set[tuple[int, int]] = set()  # pages, by inode, that count already
         self._left: dict[str, int] = {}
         self._lagging = Lagging()
@@ -141,6 +142,7 @@ class Disk:
             took += self._free_at[line] - self._scheduler.now
         if kind in FAULTS["hang"][0] and (ms := self._left.pop("hang", 0)):
             took += ms * MS
+        self.busy_until = max(self.busy_until, self._scheduler.now + took)
         self._scheduler.pause(took)
         for name, number in _ERRNOS.items():
             if kind in FAULTS[name][0] and self._happens(name):

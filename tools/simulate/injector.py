@@ -11,6 +11,7 @@ from dlio.dataset.manifest import NAME as MANIFEST
 from dlio.stage.copies.base_folder import CONTROL
 from tools.simulate.causes import Trouble
 from tools.simulate.cluster import MEET, SOURCE, Cluster
+from tools.simulate.disk import Disk
 from tools.simulate.faults import FINISH, STEADY, Fault
 from tools.simulate.network import LATENCIES, WINDOW
 from tools.simulate.process import Process
@@ -92,7 +93,7 @@ class Injector:
         self.happened[fault.kind] = self.happened.get(fault.kind, 0) + 1
         trouble = self._trouble(fault, process)
         number = len(self.happened) + len(self._undo) + self._cluster.scheduler.events * 1000
-        self._undo[number] = partial(self._undone, undo, trouble)
+        self._undo[number] = partial(self._undone, undo, trouble, self._disk(fault))
         if fault.kind not in STEADY:
             scheduler = self._cluster.scheduler
             scheduler.call_at(scheduler.now + fault.lasts, lambda: self._end(number))
@@ -110,10 +111,15 @@ class Injector:
             nodes = None
         return self._cluster.oracle.causes.begin(fault.kind, nodes)
 
-    def _undone(self, undo: Callable[[], object], trouble: Trouble | None) -> None:
+    def _undone(self, undo: Callable[[], object], trouble: Trouble | None, disk: Disk | None) -> None:
         undo()
         if trouble and trouble.kind not in _FOR_GOOD:
-            trouble.end = self._cluster.scheduler.now
+            trouble.end = max(self._cluster.scheduler.now, disk.busy_until if disk else 0)
+
+    def _disk(self, fault: Fault) -> Disk | None:
+        """Returns the disk that a fault concerns, if any."""
+        place, _, on_disk = fault.kind.partition("-")
+        return self._cluster.storage.disks[_NAMES.get(place, f"node{fault.node}")] if on_disk else None
 
     def _end(self, number: int) -> None:
         if undo := self._undo.pop(number, None):
@@ -122,12 +128,11 @@ class Injector:
     def _carry_out(self, fault: Fault, process: Process | None) -> Callable[[], object] | None:
         """Begins a fault; returns what ends it, None if it could not begin."""
         cluster, network, kind = self._cluster, self._cluster.network, fault.kind
-        place, _, on_disk = kind.partition("-")
+        on_disk = kind.partition("-")[2]
         if on_disk in SPOILT:
             cluster.source.spoil(on_disk, fault.amount)
             return cluster.source.mend
-        if on_disk:
-            disk = cluster.storage.disks[_NAMES.get(place, f"node{fault.node}")]
+        if disk := self._disk(fault):
             disk.inject(on_disk, fault.amount)
             return disk.heal
         if kind in ("kill", "stop"):

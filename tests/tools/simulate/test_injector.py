@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tools.simulate import faults, forked, scenario
+from tools.simulate.causes import Read
+from tools.simulate.cluster import MEET, Cluster
+from tools.simulate.disk import WRITE
 from tools.simulate.faults import FINISH, Fault
-from tools.simulate.scheduler import S
+from tools.simulate.injector import Injector
+from tools.simulate.network import Weather
+from tools.simulate.scheduler import S, Scheduler
 
 _SIZE = scenario.Size(3, (300_000, 20_000, 65_537))
 
@@ -65,6 +72,22 @@ def test_the_processes_of_a_second_step_do_the_same() -> None:
 def test_what_a_loader_doubts_is_read_from_the_source_again() -> None:
     trace = _run(_seed("load", "replicate"), Fault(0, "doubt", 1, 2, 1000, S), Fault(0, "think", 1, 2, 1, S)).trace
     assert [each for each in trace if "from the source shard-00000.bin" in each]
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_a_call_that_hangs_longer_than_its_fault_lasts_is_a_cause_until_it_returns(hangs: bool, tmp_path: Path) -> None:
+    scheduler = Scheduler(1)
+    cluster = Cluster(scheduler, tmp_path, _SIZE, Weather())
+    nodes = [scheduler.process(node, 100, "boot", f"node{node}", 0) for node in range(_SIZE.nodes)]
+    for node in range(_SIZE.nodes):
+        cluster.oracle.causes.comes(node)
+    Injector(cluster).plan([Fault(0, "meet-hang", 2, 0, 60_000, S)])
+    if hangs:
+        scheduler.spawn(nodes[2], lambda: cluster.storage.disks[MEET].wait(WRITE), "task")
+    scheduler.run()
+    others = [Read(0, nodes[0])]
+    assert cluster.oracle.causes.excuses(Read(65 * S, nodes[2]), others) == hangs
+    assert not cluster.oracle.causes.excuses(Read(100 * S, nodes[2]), others)
 
 
 def test_few_kinds_of_faults_come_in_many_schedules() -> None:
