@@ -57,6 +57,8 @@ FIGURES = [
     *(Case(name, is_cold=True) for name in ("retinanet", "resnet50")),
     *(Case("resnet50", ranks=2, is_cold=each) for each in (False, True)),
     Case("cosmoflow", is_cold=True),
+    Case("unet3d", is_cold=True),
+    Case("unet3d", ranks=2),
     Case("retinanet", ranks=2),
     Case("cosmoflow", ranks=2),
     Case("flux", is_cold=True),
