@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlio.dataset import remote
-from dlio.dataset.manifest import File, Manifest
+from dlio.dataset.manifest import Manifest
 from dlio.dataset.shard import files_of
 from dlio.errors import ManifestError, StorageError
 from dlio.io.arrivals import NoRoomError
@@ -63,7 +63,6 @@ def opened(dataset: str | os.PathLike[str], *, is_complete: bool = False) -> tup
     for folder in _candidates(wanted.content_id):
         take(folder)
         found, filling = _proved(folder, wanted), None
-        lacking: list[File] = []
         try:
             lacking = folder.missing(files_of(found.shards_here)) if found else []
         except StorageError as error:
