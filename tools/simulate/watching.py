@@ -49,6 +49,7 @@ class Watching:
         self._came: dict[tuple[Process | None, int], int] = {}
         self._urgent: dict[Task | None, bool] = {}
         self._silent: dict[tuple[Process | None, world.Address], tuple[int, int]] = {}  # the latest attempt: from, to
+        self._askers: set[tuple[Process | None, int]] = set()
         self._distrusted: set[tuple[Process | None, int]] = set()
         self._cut_off: set[Task | None] = set()  # tasks whose connection has just ended, which may try a new one
         self.sent_bytes: defaultdict[int, int] = defaultdict(int)  #: by each node to others
@@ -72,6 +73,7 @@ class Watching:
                 (Connection, "read", self._reading),
                 (tcp, "connect", self._connecting),
                 (Meeting, "use", self._hearing),
+                (Meeting, "heard", self._being_asked),
                 (wire, "send_file", self._sending),
             ):
                 stack.enter_context(replaced(owner, **{name: around(getattr(owner, name))}))
@@ -216,6 +218,17 @@ class Watching:
             return answer
 
         return watched
+
+    def _being_asked(self, heard: Callable[..., None]) -> Callable[..., None]:
+        """Has a node count as one that may answer when it asks for the first time."""
+
+        def noted(meeting: Meeting, node: int) -> None:
+            if (asker := (self._process, node)) not in self._askers and (peer := meeting._other(node).peer):
+                self._askers.add(asker)
+                self._silent.pop((self._process, peer.address), None)
+            heard(meeting, node)
+
+        return noted
 
     def _sending(self, send: Callable[..., None]) -> Callable[..., None]:
         def counted(peer: world.Socket, descriptor: int, begin: int, end: int) -> None:

@@ -188,9 +188,9 @@ class Other:
 
     def asks(self) -> None:
         """Notes that it asks for something, so that it lives; it may have come again."""
+        if not self.has_spoken:
+            self.silent_until = 0.0  # now it serves; later questions do not change that it does not answer
         self.heard, self.has_spoken = world.monotonic(), True
-        if not self.has_come:
-            self.silent_until = 0.0  # now it serves
         if not self.is_reached:
             self.look_at = min(self.look_at, self.looked + _HEARD_SECONDS[self.peer is not None])
 

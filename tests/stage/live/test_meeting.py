@@ -316,6 +316,21 @@ def test_a_node_that_was_heard_and_refuses_is_lost(tmp_path: Path, monkeypatch: 
     assert not meeting.expects(1)
 
 
+def test_a_node_that_asks_but_does_not_answer_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first question shows that it serves by now, and is a reason to try it once."""
+    meet_in(tmp_path, monkeypatch)
+    met(CONTENT, 1, 2).tell(Peer(1, ("127.0.0.1", 9), Owner("elsewhere/boot", "pid:[1]", 7, 1), False, 3, 9))
+    meeting = met(CONTENT, 0, 2)
+    assert meeting.peer(1)
+    meeting.failed(1, TimeoutError())
+    assert meeting.peer(1) is None
+    meeting.heard(1)
+    assert meeting.peer(1)
+    meeting.failed(1, TimeoutError())
+    meeting.heard(1)
+    assert meeting.peer(1) is None
+
+
 def test_a_node_of_this_run_that_was_killed_before_it_was_heard_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

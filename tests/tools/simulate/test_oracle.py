@@ -276,15 +276,17 @@ def test_a_node_that_sends_more_than_its_share_is_noticed(scene):
 
 
 @pytest.mark.parametrize(
-    ("second", "heard", "third", "is_fine"),
+    ("second", "heard", "asks", "third", "is_fine"),
     [
-        (0.5, 9.0, 2.7, False),  # soon after two attempts at the same time have failed
-        (0.5, 9.0, 7.0, True),  # the first of them had failed 5 s ago
-        (0.5, 2.6, 2.7, True),  # it has answered since, on another connection
-        (0.5, 2.1, 2.7, False),  # it had answered before the second one failed
+        (0.5, 9.0, [], 2.7, False),  # soon after two attempts at the same time have failed
+        (0.5, 9.0, [], 7.0, True),  # the first of them had failed 5 s ago
+        (0.5, 2.6, [], 2.7, True),  # it has answered since, on another connection
+        (0.5, 2.1, [], 2.7, False),  # it had answered before the second one failed
+        (0.5, 9.0, [2.6], 2.7, True),  # it has asked for the first time since
+        (0.5, 9.0, [1.0, 2.6], 2.7, False),  # it had asked before
     ],
 )
-def test_a_node_that_is_silent_is_not_asked_again_at_once(scene, second, heard, third, is_fine):
+def test_a_node_that_is_silent_is_not_asked_again_at_once(scene, second, heard, asks, third, is_fine):
     def silent(address: object) -> None:
         scene.scheduler.pause(2 * S)
         raise TimeoutError
@@ -296,17 +298,24 @@ def test_a_node_that_is_silent_is_not_asked_again_at_once(scene, second, heard, 
 
     def hear() -> None:
         scene.scheduler.pause(round(heard * S))
-        Meeting.use(None, SimpleNamespace(address=("10.0.0.1", 1)), None)
+        Meeting.use(None, peer, None)
 
-    process = scene.process()
+    def be_asked(at: float) -> None:
+        scene.scheduler.pause(round(at * S))
+        Meeting.heard(SimpleNamespace(_other=lambda _: SimpleNamespace(peer=peer)), 1)
+
+    peer, process = SimpleNamespace(address=("10.0.0.1", 1)), scene.process()
     with (
         mock.patch.object(Fetching, "fetch", lambda *_: tcp.connect(("10.0.0.1", 1))),
         mock.patch.object(tcp, "connect", silent),
         mock.patch.object(Meeting, "use", lambda *_: None),
+        mock.patch.object(Meeting, "heard", lambda *_: None),
         scene.watching.at_work(),
     ):
         for at in (0.0, second, third):
             scene.scheduler.spawn(process, partial(ask, at), "task")
+        for at in asks:
+            scene.scheduler.spawn(process, partial(be_asked, at), "task")
         scene.scheduler.spawn(process, hear, "task")
         scene.scheduler.run()
     assert scene.broken == ([] if is_fine else ["left-alone"])
