@@ -171,9 +171,11 @@ class storage_errors:  # noqa: N801  used as `contextlib.suppress`; several time
 
 def _advice(error: OSError) -> str:
     if error.errno == errno.ENOSPC:
-        return ": free some space or choose another folder"
+        return ": free some space or inodes (df, df -i), or choose another folder"
     if error.errno == errno.EDQUOT:
         return ": remove files that the quota counts, ask for a larger quota, or choose another folder"
+    if error.errno == errno.EFBIG:
+        return ": raise the limit on the size of files (ulimit -f), or pack into smaller shards"
     if error.errno == errno.EROFS:
         return ": choose a folder that can be written"
     if error.errno in (errno.EACCES, errno.EPERM):

@@ -110,7 +110,7 @@ class OpenShard:
         self._created: dict[str, DigestingFile] = {}
         self._opened = ExitStack()
         self._format = formats.import_format(container)
-        with files.closed_on_error(self._opened):
+        with files.closed_on_error(self._opened), files.storage_errors("create", aside / name):
             self.writer = self._writer(aside / name, part)
 
     def _writer(self, stem: Path, part: tuple[Path, range] | None) -> Writer:

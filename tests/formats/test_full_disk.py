@@ -19,7 +19,7 @@ try:
     for i in range(1000):
         writer.write(Sample(str(i), {"image": bytes(20000), "label": i}))
 except StorageError as error:
-    assert error.errno == errno.EFBIG and f"{file}: File too large" in str(error), error
+    assert error.errno == errno.EFBIG and f"{file}: File too large: raise the limit" in str(error), error
     with contextlib.suppress(StorageError):
         writer.close()
     writer.close()

@@ -121,6 +121,7 @@ def test_a_small_file_that_cannot_be_published_leaves_nothing(tmp_path):
 def test_advice_follows_the_reason(tmp_path):
     for number, advice in [
         (28, "free some space"),
+        (27, "pack into smaller shards"),
         (122, "ask for a larger quota"),
         (13, "check the owner"),
         (5, "error$"),

@@ -94,10 +94,11 @@ class TestFullDisk:
                 assert content(disk / "out") == content(tmp_path / "whole")
 
     @needs_root
-    def test_a_lack_of_inodes_says_no_space(self, photos, tmp_path):
-        with small_disk(tmp_path / "disk", "size=8m,nr_inodes=12") as disk:
-            with pytest.raises(StorageError, match="No space left on device: free some space"):
-                dlio.pack(image_folder(photos), disk / "out", num_shards=9, engine="serial")
+    @pytest.mark.parametrize(("name", "inodes"), [("tfrecord", 12), ("lmdb", 8), ("hdf5", 7)])
+    def test_a_lack_of_inodes_says_what_to_free(self, photos, tmp_path, name, inodes):
+        with small_disk(tmp_path / "disk", f"size=8m,nr_inodes={inodes}") as disk:
+            with pytest.raises(StorageError, match="cannot create .*: No space left on device: free some .* inodes"):
+                dlio.pack(image_folder(photos), disk / "out", format=name, num_shards=9, engine="serial")
             assert_only_whole_shards(disk / "out")
 
 

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dlio.errors import CorruptRecordError, StorageError, library_errors, needs_package
+from dlio.errors import CorruptRecordError, library_errors, needs_package
+from dlio.io.files import storage_errors
 from dlio.io.random_access import Numbers, RandomAccessFile
 
 if TYPE_CHECKING:
@@ -65,8 +66,8 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except (OSError, RuntimeError) as error:
         number = _ERRNO.search(str(error))  # h5py has it in the message only
-        reason = os.strerror(int(number[1])) if number else error
-        raise StorageError(number and int(number[1]), f"cannot write {path}: {reason}") from error
+        with storage_errors("write", path):
+            raise OSError(int(number[1]), os.strerror(int(number[1]))) if number else OSError(str(error)) from error
 
 
 class RowWriter:
