@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
@@ -15,12 +16,22 @@ def interrupt(event, arguments):
         print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()), flush=True)
         os.kill(os.getpid(), signal.SIGINT)
 sys.addaudithook(interrupt)
+AT_EXIT
 sys.argv = ["dlio", "info", "/"]
 runpy.run_module("dlio", run_name="__main__")
 """
 
 
 def test_an_interrupt_while_numpy_loads_ends_in_one_line():
-    process = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True)
-    found = (process.returncode, process.stdout, process.stderr)
-    assert found == (EXIT_INTERRUPTED, "True\n", "dlio: interrupted\n")
+    assert interrupted() == (EXIT_INTERRUPTED, "True\n", "dlio: interrupted\n")
+
+
+def test_a_second_interrupt_while_the_process_ends_prints_nothing_more():
+    again = "import atexit; atexit.register(os.kill, os.getpid(), signal.SIGINT)"
+    assert interrupted(again) == (-signal.SIGINT, "True\n", "dlio: interrupted\n")
+
+
+def interrupted(at_exit: str = "") -> tuple[int, str, str]:
+    script = INTERRUPTED.replace("AT_EXIT", at_exit)
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    return process.returncode, process.stdout, process.stderr
