@@ -94,21 +94,29 @@ def exclusively(folder: Path | Below, work: str) -> Iterator[None]:
     """
     below = _below(folder)
     try:
-        mine = _succeed(below, work)
+        with _held(below, work):
+            yield
+    finally:
+        with suppress(OSError), OpenFolder.at(below.root) as opened:  # another process has a claim
+            *around, last = below.names
+            with opened.below(*(around or ["."])) as holding:
+                holding.rmdir(last)
+
+
+@contextmanager
+def _held(folder: Below, work: str) -> Iterator[None]:
+    try:
+        mine = _succeed(folder, work)
     except StorageError as error:
         if error.errno not in _NO_LINKS:
             raise
         yield
         return
     try:
-        with claim_file.heartbeat(below, mine.number):
+        with claim_file.heartbeat(folder, mine.number):
             yield
     finally:
-        claim_file.remove(below)
-        with suppress(OSError), OpenFolder.at(below.root) as opened:  # another process has made a claim since
-            *around, last = below.names
-            with opened.below(*(around or ["."])) as holding:
-                holding.rmdir(last)
+        claim_file.remove(folder)
 
 
 def _succeed(folder: Below, work: str) -> Claim:

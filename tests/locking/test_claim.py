@@ -198,6 +198,15 @@ class TestAlone:
             raise ValueError("cold")
         assert not (tmp_path / "claims").exists()
 
+    def test_a_claim_that_finds_no_room_leaves_no_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def full(*_: object) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(os, "pwrite", full)
+        with pytest.raises(StorageError, match="cannot claim"), exclusively(tmp_path / "claims", "feast"):
+            pass
+        assert list(tmp_path.iterdir()) == []
+
     def test_an_owner_elsewhere_is_told_by_its_heartbeat(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = foreign_claim(tmp_path / "claims")
         other = Forked(lambda: beat_until(tmp_path / "end", path))
