@@ -229,7 +229,7 @@ def _parse_head(head: bytes | memoryview, follows: bool) -> tuple[int, int]:
 
 def _bounds(file: RandomAccessFile) -> Numbers:
     """Returns where each record begins and the last one ends, in bytes, int64 of shape (n + 1,)."""
-    found = read_index(file.path, columns=2)
+    found = read_index(file.path, 2, file.num_bytes)
     if found is None:
         return np.array([*scan(file), file.num_bytes], dtype="int64")
     path, index = found

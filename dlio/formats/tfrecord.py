@@ -135,7 +135,7 @@ class Reader:
 
 def _extents(file: RandomAccessFile) -> Numbers:
     """Returns offset and framed size of every record, int64 of shape (n, 2), from the index or by a scan."""
-    found = read_index(file.path, columns=2)
+    found = read_index(file.path, 2, file.num_bytes)
     if found is None:
         return np.array(list(scan(file)), dtype="int64").reshape(-1, 2)
     path, extents = found

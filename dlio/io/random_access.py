@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from dlio import native
 from dlio.errors import CorruptRecordError, StorageError
-from dlio.io import arrivals, files, waits
+from dlio.io import arrivals, files, limits, waits
 from dlio.io.arrivals import Numbers as Numbers
 from dlio.io.arrivals import Take as Take
 
@@ -109,6 +109,9 @@ class RandomAccessFile:
                 data += more
         except OSError as error:
             raise self._unreadable(error.errno or errno.EIO, offset) from error
+        except MemoryError as error:
+            problem = f"cannot read {num_bytes:,} bytes of {self.path} at {offset}: {limits.reached(error)}"
+            raise StorageError(errno.ENOMEM, problem) from error
         return data
 
     def read_many(self, offsets: Numbers, sizes: Numbers, take: Take = take_fresh) -> Iterator[list[memoryview]]:
@@ -280,9 +283,16 @@ def _pieces(file: RandomAccessFile, offsets: Numbers, sizes: Numbers) -> Iterato
             raise file._unreadable(error.errno or errno.EIO, offset) from error
 
 
-def read_whole(path: Path) -> bytes:
-    """Returns the content of a file, which may be arriving; raises as RandomAccessFile."""
+def read_whole(path: Path, most: int | None = None) -> bytes:
+    """Returns the content of a file, which may be arriving.
+
+    Raises:
+        CorruptRecordError: it has more than `most` bytes.
+        StorageError: it cannot be read.
+    """
     with closing(RandomAccessFile(path)) as file:
+        if most is not None and file.num_bytes > most:
+            raise CorruptRecordError(path, f"it has {file.num_bytes:,} bytes, expected at most {most:,}: delete it")
         return file.read(0, file.num_bytes)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from dlio import formats
 from dlio.dataset.schema import IMAGE_CLASSIFICATION
+from dlio.errors import CorruptRecordError
 from dlio.testing.samples import samples
 from tests.helpers import fork_server
 
@@ -34,3 +35,14 @@ def test_damage_of_a_shard_without_index(each_container, kind, tmp_path):
     if not (tmp_path / "try" / "shard.idx").exists():
         pytest.skip(f"{each_container.name} has no index")
     assert _damage(each_container, kind, tmp_path, "--without-index") == ("", 0)
+
+
+def test_an_index_far_larger_than_its_records_is_not_read(each_container, tmp_path):
+    each_container.write(tmp_path / "shard", IMAGE_CLASSIFICATION, samples(IMAGE_CLASSIFICATION, 1))
+    if not (index := tmp_path / "shard.idx").exists():
+        pytest.skip(f"{each_container.name} has no index")
+    os.truncate(index, 1 << 40)  # a sparse file
+    records = tmp_path / f"shard{each_container.module.SUFFIX}"
+    with pytest.raises(CorruptRecordError, match=r"1,099,511,627,776 bytes, expected at most .*: delete it") as caught:
+        each_container.module.Reader(records, IMAGE_CLASSIFICATION)
+    assert caught.value.path == str(index)

@@ -231,3 +231,15 @@ def test_a_file_that_shrank_is_damage_where_all_is_asked_for(tmp_path):
     with pytest.raises(CorruptRecordError, match="the file has shrunk"):
         file.read(0, 7)
     file.close()
+
+
+def test_a_read_beyond_the_memory_names_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> bytes:
+        raise MemoryError
+
+    file = RandomAccessFile(path)
+    monkeypatch.setattr(os, "pread", refused)
+    with pytest.raises(StorageError, match=rf"cannot read 700 bytes of {path} at 5: .*memory") as caught:
+        file.read(5, 700)
+    file.close()
+    assert caught.value.errno == errno.ENOMEM

@@ -97,7 +97,7 @@ class TestFullDisk:
     @pytest.mark.parametrize(("name", "inodes"), [("tfrecord", 12), ("lmdb", 8), ("hdf5", 7)])
     def test_a_lack_of_inodes_says_what_to_free(self, photos, tmp_path, name, inodes):
         with small_disk(tmp_path / "disk", f"size=8m,nr_inodes={inodes}") as disk:
-            with pytest.raises(StorageError, match="cannot create .*: No space left on device: free some .* inodes"):
+            with pytest.raises(StorageError, match=r"cannot create .*: No space left on device: free some .* inodes"):
                 dlio.pack(image_folder(photos), disk / "out", format=name, num_shards=9, engine="serial")
             assert_only_whole_shards(disk / "out")
 

@@ -103,7 +103,7 @@ def read_offsets(file: RandomAccessFile) -> SampleOffsets:
         CorruptRecordError: the index does not match the tar, or the tar is damaged.
         StorageError: one of them cannot be read.
     """
-    found = read_text(file.path, has_names)
+    found = read_text(file.path, has_names, file.num_bytes)
     if found is None:
         return SampleOffsets(_grouped(scan(file)))
     path, text = found

@@ -18,6 +18,7 @@ from dlio.errors import CorruptRecordError, StorageError
 from dlio.io.random_access import Numbers, read_whole
 
 HIDDEN = ".dlio-index"
+_FREE_BYTES, _MAX_RATIO = 1 << 12, 4  # of an index to its records: RecordIO's lines of 27 bytes for records of 8
 _ignores_hidden = ContextVar("_ignores_hidden", default=False)
 
 
@@ -41,15 +42,19 @@ def without_hidden_indexes() -> Iterator[None]:
         _ignores_hidden.reset(token)
 
 
-def read_text(records: Path, is_usable: Callable[[bytes], bool] = lambda text: True) -> tuple[Path, bytes] | None:
+def read_text(
+    records: Path, is_usable: Callable[[bytes], bool] = lambda text: True, num_bytes: int | None = None
+) -> tuple[Path, bytes] | None:
     """Returns path and text of a usable index of the shard `records`, None if there is none.
 
     Raises:
+        CorruptRecordError: it is too large for records of `num_bytes`, of whose framing an index takes a part.
         StorageError: it cannot be read.
     """
+    most = None if num_bytes is None else _FREE_BYTES + _MAX_RATIO * num_bytes
     for path in index_paths(records)[: 1 if _ignores_hidden.get() else 2]:
         try:
-            text = read_whole(path)
+            text = read_whole(path, most)
         except StorageError as error:
             if error.errno == errno.ENOENT:
                 continue
@@ -59,14 +64,14 @@ def read_text(records: Path, is_usable: Callable[[bytes], bool] = lambda text: T
     return None
 
 
-def read_index(records: Path, columns: int) -> tuple[Path, Numbers] | None:
+def read_index(records: Path, columns: int, num_bytes: int | None = None) -> tuple[Path, Numbers] | None:
     """Returns path and numbers of the index of the shard `records`, int64 of shape (n, columns); None without one.
 
     Raises:
-        CorruptRecordError: it holds anything but lines of `columns` whole numbers.
+        CorruptRecordError: it holds anything but lines of `columns` whole numbers, or as `read_text`.
         StorageError: it cannot be read.
     """
-    found = read_text(records)
+    found = read_text(records, num_bytes=num_bytes)
     if found is None:
         return None
     path, text = found
