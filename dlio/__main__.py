@@ -13,8 +13,8 @@ def main() -> int:
     becomes an ImportError with advice on a broken installation.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    from dlio.cli import EXIT_INTERRUPTED
     from dlio.cli import main as run
+    from dlio.errors import EXIT_INTERRUPTED
 
     if (code := run()) == EXIT_INTERRUPTED:  # while threads end, another interrupt ends the process without a traceback
         signal.signal(signal.SIGINT, signal.SIG_DFL)
