@@ -18,6 +18,7 @@ from dlio.io import files, limits
 
 T = TypeVar("T")
 _BYTES_AT_ONCE = 1 << 20
+_MANY_OBJECTS = 100_000
 _ENCODER = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"))  # `json.dumps` would make one for each line
 ADVICE = "restore the file, or pack again; dlio verify --repair repairs a staged copy"
 
@@ -30,6 +31,9 @@ def uncollected() -> Iterator[None]:
     try:
         yield
     finally:
+        if gc.get_count()[0] > _MANY_OBJECTS:
+            gc.freeze()
+            gc.unfreeze()  # they are of the oldest generation now: else the next collection would visit them all
         if was_enabled:
             gc.enable()
 

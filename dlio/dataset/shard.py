@@ -188,7 +188,11 @@ def checked(shards: Sequence[Shard], text: bytes) -> Sequence[Shard]:
     if not _is_plain(text) and not _is_plain(json.dumps(_names(shards)).encode()):
         shards = [_with_checked_names(shard) for shard in shards]
     for shard in shards:
-        if shard.part is not None or shard.num_samples * _TABLE_BYTES > shard.files[-1].num_bytes:
+        last, count = shard.files[-1], shard.num_samples
+        is_doubtful = count * _TABLE_BYTES > last.num_bytes
+        if is_doubtful and count <= last.num_bytes:  # so a shard without a table has room
+            is_doubtful = last.name.endswith(TABLE_SUFFIX)
+        if is_doubtful or shard.part is not None:
             _check_counts(shard)
     return shards
 

@@ -386,3 +386,13 @@ def test_the_garbage_collector_goes_on_after_an_error(tmp_path):
     with pytest.raises(ManifestError):
         manifests.from_bytes(b'{"dlio":2}\n{', tmp_path)
     assert gc.isenabled()
+
+
+def test_the_garbage_collector_does_not_visit_what_was_loaded():
+    gc.disable()
+    try:
+        with json_lines.uncollected():
+            kept: list[list[int]] = [[] for _ in range(200_000)]
+        assert gc.get_count()[0] < len(kept) // 2
+    finally:
+        gc.enable()

@@ -78,6 +78,9 @@ def chosen(
     is_tree = source.manifest.format == TREE  # which keeps its modes
     if options.mode is not None and options.mode & ~0o044 != 0o600 and not is_tree:
         raise UsageError(f"mode {options.mode:o}: staged files can be 600, 640 or 644")
+    if not (is_tree or all(shard.files[0].digest for shard in source.manifest.shards)):
+        advice = "dlio index with --checksums and --overwrite reads each file once"
+        raise UsageError(f"{source.manifest.root} was indexed without checksums: no copy could be verified: {advice}")
     strategy = _LIVE if in_background and strategy == AUTO else strategy
     needs = needs_of(strategy)
     if in_background and needs and needs.shared:
@@ -101,15 +104,12 @@ def chosen(
 def _check(job: Job, strategy: str, needs: Needs | None) -> None:
     """Refuses a destination that is a file, lies in the data set itself, or that needlessly is seen by other machines.
 
-    Refuses a data set whose files have no digests, too: a copy could not be verified. Raises UsageError.
+    Raises UsageError.
     """
     if job.manifest.format == TREE:
         check_tree(job.manifest, strategy, needs)
         if job.options.mode is not None:
             raise UsageError(f"{job.manifest.path} keeps its modes: leave out the mode {job.options.mode:o}")
-    elif any(not shard.files[0].digest for shard in job.manifest.shards):
-        advice = "dlio index with --checksums and --overwrite reads each file once"
-        raise UsageError(f"{job.manifest.root} was indexed without checksums, so no copy could be verified: {advice}")
     if job.dest.resolve().is_relative_to(job.manifest.path.resolve()):
         what = "" if job.manifest.format == TREE else "the data set "
         raise UsageError(f"{job.dest} is inside {what}{job.manifest.path}: stage to a folder outside it")
