@@ -18,6 +18,7 @@ from dlio.cli import progress as progress_module
 from dlio.cli.progress import Progress
 from dlio.cli.stage import _Shown
 from dlio.dataset.manifest import NAME, Manifest
+from dlio.dataset.shard import files_of
 from dlio.locking.claim import claimed
 from dlio.locking.owner import Owner
 from dlio.stage.copies import lease
@@ -114,6 +115,29 @@ def test_a_process_that_does_not_tell_how_far_it_is_is_named(
         assert cli.main(["stage", str(dataset.root), str(folder.dest), "--status"]) == 0
     filler = f"{Owner.current().process}, which fills it"
     assert f"{folder.path}: being filled, used by {filler}; how far it is cannot be asked" in capsys.readouterr().out
+
+
+def test_a_copy_that_lost_files_is_not_called_complete(
+    dataset: Manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    local = str(tmp_path / "local")
+    folder = folder_of(dlio.stage(dataset, local))
+
+    def told() -> str:
+        assert cli.main(["stage", str(dataset.root), local, "--status"]) == 0
+        return capsys.readouterr().out
+
+    assert told() == f"{folder.path}: complete\n"
+    lost = [folder.path / file.name for file in files_of(dataset.shards)[-2:]]
+    lost[0].unlink()
+    lost[1].write_bytes(b"1")
+    missing = f"{lost[0].name} is missing, or of another size (the first of 2 such files)"
+    assert told() == f"{folder.path}: damaged: {missing}: dlio verify --repair restores it, dlio clean removes it\n"
+    assert cli.main(["stage", str(dataset.root), local, "--status", "--json"]) == 0
+    (copy,) = json.loads(capsys.readouterr().out)["copies"]
+    assert copy == {"path": str(folder.path), "is_complete": False, "problem": missing}
+    (folder.path / NAME).write_bytes((folder.path / NAME).read_bytes().replace(b"a", b"b", 1))
+    assert f": damaged: {folder.path / NAME}" in told()
 
 
 def test_the_copy_of_a_file_that_has_changed_since_is_named(

@@ -24,7 +24,7 @@ from dlio.locking.fork_lock import ForkLock
 from dlio.stage.client.arriving import PassedFile, Wanted, open_arriving
 from dlio.stage.client.client import Client
 from dlio.stage.client.start import Task, ensure_agent, task_of_job
-from dlio.stage.client.status import in_words, state
+from dlio.stage.client.status import answer, in_words
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.planning.plan import has_parts
@@ -196,8 +196,8 @@ class LiveFilling:
 
     def progress(self) -> str:
         """Returns how far this node's copy is, as text; "" if what it keeps is complete, or no agent answers."""
-        node = (state(self._given[0]) or {}).get("nodes", [{"is_complete": True}])[0]
-        return "" if node["is_complete"] else in_words(node)
+        found = answer(self._given[0])
+        return "" if found is None or found["nodes"][0]["is_complete"] else in_words(found["nodes"][0])
 
     def _path(self, name: str) -> Path:
         return self.manifest.root / name

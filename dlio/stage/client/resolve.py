@@ -16,7 +16,7 @@ from dlio.dataset.shard import files_of
 from dlio.errors import ManifestError, StorageError
 from dlio.io.arrivals import NoRoomError
 from dlio.stage.copies.base_folder import CONTROL, MARKER, copy_named
-from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.folder import StagedFolder, in_words_missing
 from dlio.stage.copies.lease import take
 from dlio.stage.copies.locations import known_folders, loose_around, own_dest, safe_copies
 from dlio.stage.planning.plan import has_parts
@@ -80,7 +80,7 @@ def opened(dataset: str | os.PathLike[str], *, is_complete: bool = False) -> tup
             _log.info("%s is read from %s, which is being filled", _shown(dataset), folder.path)
             return filling.manifest, filling
         if found is not None and lacking:  # they were removed, maybe by what cleans the disks of nodes
-            _tell_of(folder.path, lacking[0].name, len(lacking))
+            _tell_of(folder.path, in_words_missing(lacking))
             if has_parts(found):  # the ranks of other nodes read in the order of parts
                 return _unstaged(dataset, replace(found, root=wanted.root)), None
         elif found is not None:
@@ -90,9 +90,8 @@ def opened(dataset: str | os.PathLike[str], *, is_complete: bool = False) -> tup
 
 
 @cache  # once, not for each loader
-def _tell_of(path: Path, name: str, count: int) -> None:
-    problem = f"{name} is missing, or of another size (the first of {count} such files)"
-    _log.warning("%s is ignored: %s: dlio stage completes it, dlio clean removes it", path, problem)
+def _tell_of(path: Path, problem: str) -> None:
+    _log.warning("%s is ignored: %s: dlio verify --repair restores it, dlio clean removes it", path, problem)
 
 
 def _unstaged(dataset: str | os.PathLike[str], wanted: Manifest) -> Manifest:

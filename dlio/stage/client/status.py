@@ -8,13 +8,13 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-from dlio.dataset.manifest import NAME
+from dlio.dataset.manifest import NAME, Manifest
 from dlio.dataset.shard import files_of
-from dlio.errors import StorageError, UsageError
+from dlio.errors import ManifestError, StorageError, UsageError
 from dlio.io.sizes import counted, format_size
 from dlio.locking import claim_file
 from dlio.stage.client.client import Client
-from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.folder import StagedFolder, in_words_missing
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.locations import checked_dest, known_folders, safe_copies
 from dlio.stage.copies.node_cache import is_being_filled, users_of
@@ -30,9 +30,10 @@ def status(content_id: str, dest: str | os.PathLike[str] | None = None) -> list[
     By default it checks all folders of this node that may hold copies.
 
     Returns:
-        For each copy its `path`, whether it `is_complete`, and if an agent runs, what `Client.stat` gives: the bytes
-        read from the source, received from and sent to other nodes, and for each node in `nodes` its bytes, rate, time
-        left, what it waits for, and how long ago it told that. If no process answers, it has what `unfinished` gives.
+        For each copy its `path`, whether it `is_complete`, the `problem` of one that was, and if an agent runs, what
+        `Client.stat` gives: the bytes read from the source, received from and sent to other nodes, and for each node in
+        `nodes` its bytes, rate, time left, what it waits for, and how long ago it told that. If no process answers, it
+        has what `unfinished` gives.
     """
     named = None if dest is None else checked_dest(dest)
     return [found for folder in copies(content_id, named) if (found := _told(folder))]
@@ -63,12 +64,21 @@ def copies(content_id: str, dest: str | os.PathLike[str] | None) -> Iterator[Sta
 
 
 def state(folder: StagedFolder) -> dict[str, Any] | None:
-    """Returns the state of a copy, None if it is neither complete nor being filled."""
-    found = answer(folder)
-    head = {"path": str(folder.path), "is_complete": folder.has_manifest()}
-    if found is None:
-        return head if head["is_complete"] else None
-    return head | found | {"nodes": [shown_record(node) for node in found["nodes"]]}
+    """Returns the state of a copy, None if it neither was complete nor is being filled."""
+    found, was_complete = answer(folder), folder.has_manifest()
+    if found is None and not was_complete:
+        return None
+    problem = _problem(folder) if was_complete else ""
+    head = {"path": str(folder.path), "is_complete": was_complete and not problem}
+    return head | ({"problem": problem} if problem else {}) | (found or {})
+
+
+def _problem(folder: StagedFolder) -> str:
+    """Returns what a copy lacks that has been complete, as text; "" if nothing."""
+    try:
+        return in_words_missing(folder.missing(files_of(Manifest.load(folder.path).shards_here)))
+    except (ManifestError, StorageError) as error:
+        return error.text
 
 
 def unfinished(folder: StagedFolder) -> dict[str, Any] | None:
@@ -96,14 +106,15 @@ def unfinished(folder: StagedFolder) -> dict[str, Any] | None:
 
 
 def answer(folder: StagedFolder) -> dict[str, Any] | None:
-    """Returns what `Client.stat` gives; None if no agent fills or serves the copy, or it does not answer.
+    """Returns what `Client.stat` gives, with the seconds left; None if no agent fills or serves the copy and answers.
 
     Raises StorageError if it is of another version of dlio.
     """
     if LiveFolder(folder).agent() is None:
         return None
     with closing(Client(folder)) as client, suppress(StorageError):  # it ended just now
-        return client.stat()
+        found = client.stat()
+        return found | {"nodes": [shown_record(node) for node in found["nodes"]]}
     return None
 
 
@@ -113,6 +124,8 @@ def in_one_word(copy: Mapping[str, Any]) -> str:
         return "complete"
     if "process" in copy:
         return _words_of_unfinished(copy)
+    if "problem" in copy and ("nodes" not in copy or copy["nodes"][0]["is_complete"]):
+        return f"damaged: {copy['problem']}: dlio verify --repair restores it, dlio clean removes it"
     if copy.get("keeps_all", True):
         return "being filled"
     is_full = copy["nodes"][0]["is_complete"]

@@ -47,6 +47,13 @@ _LOOKS = 64  # at files that a thread stats in a row: handing over each would ta
 _THREADS = 32
 
 
+def in_words_missing(missing: Sequence[File]) -> str:
+    """Returns what `StagedFolder.missing` has found, as text; "" if nothing is missing."""
+    if not missing:
+        return ""
+    return f"{missing[0].name} is missing, or of another size (the first of {len(missing)} such files)"
+
+
 @dataclass(frozen=True, slots=True)
 class StagedFolder:
     """The folder `DEST/dlio/<copy>`; holds paths only, so it may be shared and pickled.

@@ -138,7 +138,7 @@ def test_a_copy_is_told_of_by_its_source_finished_or_not_if_it_names_one(source:
     (staged.path / NAME).unlink()
     (found,) = status_from(str(source.root), tmp_path / "dest")
     assert in_one_word(found).startswith("unfinished")
-    staged.marker.write_text("{}")
+    staged.marker.write_text(f'{{"copy":"{staged.copy}"}}')
     assert status_from(str(source.root), tmp_path / "dest") == []
 
 
