@@ -40,7 +40,7 @@ BASE = {"cached", "errors", "urls", "io"}
 #: pack, loaders -> dataset -> formats -> dataset.schema and sample_group; everything -> io, errors.
 MAY_IMPORT = {
     "__init__": {"cluster", "dataset", "pack", "stage", "verbs"},
-    "__main__": {"cli"},
+    "__main__": {"cli", "errors"},
     "cli": BASE
     | {"__init__", "cluster", "dataset", "executors", "formats", "images", "loaders", "look", "pack", "rights"}
     | {"stage", "verbs"},
