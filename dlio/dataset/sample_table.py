@@ -173,12 +173,12 @@ class SampleTable:
     @property
     def crcs(self) -> npt.NDArray[np.uint32]:
         """The checksums of all samples, uint32 of shape (n,)."""
-        return self._taken(self._array("crc32c"))
+        return self._array("crc32c")
 
     @property
     def num_bytes(self) -> Numbers:
         """The sizes of all samples in bytes, int64 of shape (n,)."""
-        return self._taken(self._array("num_bytes"))
+        return self._array("num_bytes")
 
     def field(self, name: str) -> Array:
         """Returns the values of a small field of numbers, of its dtype and shape (n, *shape), read-only.
@@ -186,7 +186,7 @@ class SampleTable:
         Raises:
             CorruptRecordError: they are missing, damaged, or of another dtype or shape than the schema says.
         """
-        return self._taken(self._array(f"field_{name}"))
+        return self._array(f"field_{name}")
 
     def shapes(self, name: str) -> Numbers | None:
         """Returns the shapes of a field of arrays whose shape varies, int64 of shape (n, dimensions), if it has them.
@@ -194,11 +194,7 @@ class SampleTable:
         Raises:
             CorruptRecordError: as `field`.
         """
-        return self._taken(self._array(_SHAPE + name)) if _SHAPE + name in self._names() else None
-
-    def _taken(self, rows: Array) -> Array:
-        """Returns the rows of the samples, given those of all records in the files."""
-        return rows if self._part is None else rows[self._part.records()]
+        return self._array(_SHAPE + name) if _SHAPE + name in self._names() else None
 
     def _names(self) -> list[str]:
         """Returns the names of its arrays, apart from the keys."""
@@ -219,7 +215,7 @@ class SampleTable:
             shape, dtype = self._expected(name, found.size)
             if (found.shape, found.dtype) != (shape, dtype) or not found.flags.c_contiguous:
                 raise ValueError(f"{found.dtype}{list(found.shape)}, expected {dtype}{list(shape)}, row by row")
-            return found
+            return found if self._part is None or name.startswith("key_") else found[self._part.records()]
 
     def _expected(self, name: str, key_bytes: int) -> tuple[tuple[int, ...], np.dtype[np.generic]]:
         """Returns the shape and dtype of an array."""

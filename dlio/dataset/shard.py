@@ -140,10 +140,9 @@ class Shard(_Record, frozen=True, gc=False, omit_defaults=True):
         """How many records its files hold."""
         return self.num_samples if self.part is None else self.part.num_records
 
-    @property
-    def whole(self) -> Shard:
-        """The shard with all records of its files."""
-        return self if self.part is None else self.replace(num_samples=self.num_records, part=None)
+    def records(self) -> npt.NDArray[np.int64]:
+        """Returns the numbers of its samples' records in the files, ascending, int64; check the shard first."""
+        return np.arange(self.num_samples) if self.part is None else self.part.records()
 
     @property
     def num_bytes(self) -> int:

@@ -192,10 +192,10 @@ class PackedSamples:
         is_own = bool(shards) and is_apart(self.manifest, shards[0])
         return max(self.sample_bytes, REQUEST_BYTES) if is_own else self.sample_bytes
 
-    @property
+    @cached_property
     def sample_bytes(self) -> int:
         """The mean size of a sample, in bytes."""
-        return self.numbering.sample_bytes
+        return self.numbering.whole.sample_bytes
 
     def keep_memory(self, num_batches: int, batch_size: int) -> None:
         """Keeps memory for a number of batches that live at a time, and for the records that they are made of."""

@@ -59,11 +59,6 @@ class Numbering:
         return np.array(self.whole.offsets, dtype=np.int64)
 
     @cached_property
-    def sample_bytes(self) -> int:
-        """The mean size of a sample, in bytes."""
-        return self.whole.sample_bytes
-
-    @cached_property
     def manifest(self) -> Manifest:
         """Its shards count the samples that are numbered; the order, and what identifies it, follow from it."""
         return self.whole if self.rows is None else _reduced(self.whole, self.offsets, self.rows)
@@ -139,8 +134,9 @@ def joined(parts: Sequence[Numbering]) -> Numbering:
     rows = None
     if any(part.rows is not None for part in parts):
         starts = accumulate((part.whole.num_samples for part in parts), initial=0)
-        stored = [part.stored(np.arange(len(part))) for part in parts]
-        rows = np.concatenate([start + each for start, each in zip(starts, stored, strict=False)])
+        rows = np.concatenate(
+            [start + part.stored(np.arange(len(part))) for start, part in zip(starts, parts, strict=False)]
+        )
     return Numbering(_joined([part.whole for part in parts]), rows)
 
 

@@ -59,7 +59,8 @@ def based_shards(found: Manifest, rows: Rows | None = None) -> list[BasedShard]:
     for number, shard in enumerate(found.shards):
         if rows is not None:
             chosen = rows[bounds[number] : bounds[number + 1]] - found.offsets[number]
-            shard = _chosen(shard, chosen)
+            if len(chosen) < shard.num_samples:
+                shard = _with(shard, shard.records()[chosen])
         if shard.num_samples:
             held.append(_based(shard, root, links))
     return held
@@ -77,14 +78,6 @@ def _based(shard: Shard, root: str, links: dict[str, str]) -> BasedShard:
         return BasedShard(root, shard)
     inner = tuple(file.replace(name=file.name.removeprefix(f"{link}/")) for file in shard.files)
     return BasedShard(links[link], shard.replace(name=shard.name.removeprefix(f"{link}/"), files=inner))
-
-
-def _chosen(shard: Shard, chosen: Rows) -> Shard:
-    """Returns a shard with some of its samples, by their numbers in it, ascending."""
-    if len(chosen) == shard.num_samples:
-        return shard
-    records = chosen if shard.part is None else shard.part.records()[chosen]
-    return _with(shard, records)
 
 
 def _with(shard: Shard, records: Rows) -> Shard:
@@ -116,17 +109,13 @@ def _united(one: BasedShard, other: BasedShard) -> Shard:
     where = Path(other.base, other.shard.name)
     if one.shard.num_records != other.shard.num_records:
         raise ManifestError(f"{where}: two manifests give it different numbers of records: verify both data sets")
-    records = np.concatenate([_records(one.shard), _records(other.shard)])
+    records = np.concatenate([one.shard.records(), other.shard.records()])
     records.sort()
     twice = np.count_nonzero(np.diff(records) == 0)
     if twice:
         advice = "a data set holds each once; to train on some more often, use a Mixture of the loaders"
         raise UsageError(f"{where}: {twice:,} of its samples are in two of the data sets, or copies: {advice}")
     return _with(one.shard, records)
-
-
-def _records(shard: Shard) -> Rows:
-    return np.arange(shard.num_samples) if shard.part is None else shard.part.records()
 
 
 @dataclass(frozen=True, slots=True)
