@@ -21,7 +21,8 @@ from dlio.dataset.location import names_url
 from dlio.dataset.manifest import NAME, File, Manifest, Shard, from_bytes
 from dlio.errors import ManifestError, StorageError
 from dlio.io import arrivals, limits
-from dlio.io.random_access import Numbers, Take, take_fresh
+from dlio.io.files import Span
+from dlio.io.random_access import Numbers
 from dlio.io.remote_files import RemoteFiles
 from dlio.io.threads import Threads
 
@@ -136,12 +137,14 @@ class FileInPlace:
         self._spans: deque[tuple[int, int, Future[bytes]]] = deque(maxlen=_KEPT)
         self._lock = Lock()
 
-    def read(self, offset: int, num_bytes: int, record: int | None = None) -> bytes:
-        """Returns exactly `num_bytes` from `offset`, which lie within the file."""
-        start, end, data, is_asked = self._span(offset, offset + num_bytes)
-        if not is_asked:
-            self._ask(start, end, data)
-        return data.result()[offset - start : offset - start + num_bytes]
+    def fill(self, ranges: Sequence[Span], memory: memoryview) -> None:
+        """Fills memory with ranges, which lie within the file, one after the other."""
+        for first, last in ranges:
+            start, end, data, is_asked = self._span(first, last)
+            if not is_asked:
+                self._ask(start, end, data)
+            memory[: last - first] = memoryview(data.result())[first - start : last - start]
+            memory = memory[last - first :]
 
     def _span(self, first: int, last: int) -> tuple[int, int, Future[bytes], bool]:
         """Returns a span that holds these bytes, its future content, and whether another thread has asked for it."""
@@ -164,11 +167,6 @@ class FileInPlace:
             with self._lock:
                 self._spans = deque((span for span in self._spans if span[2] is not data), maxlen=_KEPT)
             data.set_exception(error)
-
-    def read_many(self, offsets: Numbers, sizes: Numbers, take: Take = take_fresh) -> Iterator[list[memoryview]]:
-        """Yields ranges, in order, as read-only views."""
-        for offset, size in zip(offsets.tolist(), sizes.tolist(), strict=True):
-            yield [memoryview(self.read(offset, max(0, min(size, self.num_bytes - offset))))]
 
     def will_need(self, starts: Numbers, stops: Numbers) -> None:
         """Does nothing: what is needed is asked for when it is read."""

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio.errors import StorageError
+from dlio.io.files import Span
 
 if TYPE_CHECKING:
     from dlio.dataset.manifest import Manifest
@@ -34,8 +35,8 @@ class NoRoomError(StorageError):
 class Arrival(Protocol):
     """A file that is not whole yet, open for reading; safe for several threads.
 
-    Its methods do what those of RandomAccessFile do, and wait for bytes that are missing. Within `from_source` they
-    fetch bytes again that have arrived: a checksum was wrong.
+    Its methods wait for bytes that are missing. Within `from_source` they fetch bytes again that have arrived: a
+    checksum was wrong.
 
     Attributes:
         num_bytes: the size of the whole file.
@@ -43,11 +44,8 @@ class Arrival(Protocol):
 
     num_bytes: int
 
-    def read(self, offset: int, num_bytes: int, record: int | None = None) -> bytes:
-        """Returns exactly `num_bytes` from `offset`, which lie within the file."""
-
-    def read_many(self, offsets: Numbers, sizes: Numbers, take: Take) -> Iterator[list[memoryview]]:
-        """Yields ranges, in order, as read-only views."""
+    def fill(self, ranges: Sequence[Span], memory: memoryview) -> None:
+        """Fills memory with ranges, which lie within the file, one after the other."""
 
     def will_need(self, starts: Numbers, stops: Numbers) -> object:
         """Fetches the ranges; waits for them."""

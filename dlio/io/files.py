@@ -191,6 +191,13 @@ def write_all(descriptor: int, offset: int, data: bytes | memoryview) -> None:
         data, offset = data[count:], offset + count
 
 
+def fill(descriptor: int, offset: int, target: memoryview) -> memoryview:
+    """Fills memory with a file's bytes from an offset on; returns the part of it that lies past the file's end."""
+    while target and (count := world.preadv(descriptor, [target], offset)):
+        target, offset = target[count:], offset + count
+    return target
+
+
 def check_length(path: str | Path, descriptor: int, expected: int) -> None:
     """Compares the length of a file that this process has written with what it wrote.
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from dlio.errors import CorruptRecordError, StorageError
 from dlio.io import arrivals, files, limits, waits
 from dlio.io.arrivals import Numbers as Numbers
 from dlio.io.arrivals import Take as Take
+from dlio.io.files import Span
 
 # A read takes 0.9 us in addition to copying, the time to copy 10 KB.
 NEAR_BYTES = 4 << 10
@@ -98,7 +99,9 @@ class RandomAccessFile:
             problem = f"expected {num_bytes} bytes here, the file ends at {self.num_bytes}: it is cut off, restore it"
             raise CorruptRecordError(self.path, problem, record=record, offset=offset)
         if self._descriptor is None:
-            return self._open_arrival().read(offset, num_bytes, record)
+            memory = bytearray(num_bytes)
+            self._open_arrival().fill([(offset, offset + num_bytes)], memoryview(memory))
+            return bytes(memory)
         try:
             data = os.pread(self._descriptor, num_bytes, offset)
             while len(data) < num_bytes:  # a read is interrupted at 2 GiB, or the file was cut since it was opened
@@ -128,7 +131,11 @@ class RandomAccessFile:
             StorageError: the file cannot be read.
         """
         if self._descriptor is None:
-            yield from self._open_arrival().read_many(offsets, sizes, take)
+            ranges = within(offsets, offsets + sizes, self.num_bytes)
+            ends = np.cumsum([0, *(end - begin for begin, end in ranges)]).tolist()
+            self._open_arrival().fill(ranges, memory := take(ends[-1]))
+            read = memory.toreadonly()
+            yield [read[begin:end] for begin, end in pairwise(ends)]
             return
         starts, stops = offsets.tolist(), (offsets + sizes).tolist()
         first = 0
@@ -147,13 +154,18 @@ class RandomAccessFile:
             memory, together = take(num_read), np.array(lengths)
             places = together.cumsum() - together
             counts = read_ranges([self], places * 0, np.array(begins), together, memory, places)
-            values: list[memoryview] = []
-            read = memory.toreadonly()
+            values, read = list[memoryview](), memory.toreadonly()
             for begin, at, count, last in zip(begins, places.tolist(), counts.tolist(), lasts, strict=True):
                 data = read[at : at + count]
                 values += [data[starts[each] - begin : stops[each] - begin] for each in range(first, last)]
                 first = last
             yield values
+
+    def fill(self, ranges: Sequence[Span], memory: memoryview) -> None:
+        """Fills memory with ranges, which lie within the file, one after the other; raises as `read`."""
+        for begin, end in ranges:
+            memory[: end - begin] = self.read(begin, end - begin)
+            memory = memory[end - begin :]
 
     def _open(self) -> int:
         """Returns the descriptor; raises StorageError if the file was closed."""
@@ -281,6 +293,12 @@ def _pieces(file: RandomAccessFile, offsets: Numbers, sizes: Numbers) -> Iterato
             yield os.pread(descriptor, size, offset)
         except OSError as error:
             raise file._unreadable(error.errno or errno.EIO, offset) from error
+
+
+def within(starts: Numbers, stops: Numbers, num_bytes: int) -> list[Span]:
+    """Returns ranges, as far as they lie within a file of `num_bytes`."""
+    begins = np.minimum(starts, num_bytes)
+    return list(zip(begins.tolist(), np.clip(stops, begins, num_bytes).tolist(), strict=True))
 
 
 def read_whole(path: Path, most: int | None = None) -> bytes:

@@ -27,6 +27,7 @@ from dlio.stage import strategies
 from dlio.stage.client.filling import LiveFilling
 from dlio.stage.copies.folder import StagedFolder
 from tests.helpers.agents import agents, end_agent
+from tests.helpers.arriving import through
 from tests.helpers.live import eventually
 from tests.helpers.s3_server import s3_server
 from tests.helpers.web import served
@@ -156,7 +157,7 @@ def _read_by(filling: LiveFilling, packed: Manifest) -> float:
     before = _seconds(filling)
     waits.taken()
     for file in files_of(packed.shards):
-        with closing(filling.arrival(filling.manifest.root / file.name)) as arriving:
+        with closing(through(filling.arrival(filling.manifest.root / file.name))) as arriving:
             arriving.read(0, file.num_bytes)
     return _seconds(filling) - before
 

@@ -19,7 +19,9 @@ from dlio.dataset.reader import ShardReader
 from dlio.dataset.remote import FileInPlace, load
 from dlio.errors import CorruptRecordError, ManifestError, StorageError
 from dlio.io import remote_files
+from dlio.io.random_access import RandomAccessFile
 from dlio.io.remote_files import RemoteFiles
+from tests.helpers.arriving import through
 from tests.helpers.web import WebServer
 
 pytest.importorskip("fsspec")
@@ -57,11 +59,11 @@ def test_a_data_set_at_a_url_is_the_one_in_its_folder(web: WebServer, photos: Pa
             } == {k: list(map(bytes, v)) if k == "image" else list(v) for k, v in here.read_columns(rows).items()}
 
 
-def opened(web: WebServer, monkeypatch: pytest.MonkeyPatch) -> FileInPlace:
+def opened(web: WebServer, monkeypatch: pytest.MonkeyPatch) -> RandomAccessFile:
     """Returns a file of 1,000 bytes, of which 100 are read at once where a reader continues."""
     (web.folder / "file").write_bytes(bytes(range(250)) * 4)
     monkeypatch.setattr(remote, "REQUEST_BYTES", 100)
-    return FileInPlace(RemoteFiles(web.url), File("file", 1000, ""))
+    return through(FileInPlace(RemoteFiles(web.url), File("file", 1000, "")))
 
 
 def test_reads_that_go_on_bring_blocks_and_others_only_what_they_need(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -167,15 +167,12 @@ class Loading:
         """Reads ranges of a file, each a begin and a length, wherever they are."""
         with actor.cluster.oracle.patience(actor):
             arriving = filling.prepare([file.name]) if filling else ()
-            path = root / file.name
-            arrival = filling.arrival(path) if filling and arriving else None
-            opened = arrival if arrival is not None else RandomAccessFile(path)
-            try:
+            with arrivals.opening(filling if arriving else None):
+                opened = RandomAccessFile(root / file.name)
+            with closing(opened):
                 for begin, count in ranges:
                     is_doubted = chance.happens(self.doubt)
                     _read_range(actor, file, begin, count, opened.read, is_doubted=is_doubted)
-            finally:
-                opened.close()
 
 
 def _drawn(file: File, chance: Chance) -> Iterator[tuple[int, int]]:

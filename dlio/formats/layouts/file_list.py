@@ -26,7 +26,7 @@ import numpy as np
 from dlio.dataset.schema import Array, Schema
 from dlio.errors import CorruptRecordError, SchemaError, StorageError, corrupt_errors
 from dlio.formats.payloads import npy
-from dlio.io.files import storage_errors
+from dlio.io.files import fill, storage_errors
 from dlio.io.random_access import Numbers, read_whole
 
 SUFFIX = ".list"
@@ -143,13 +143,11 @@ class FileList:
                 data += more
         return data
 
-    def fill(self, index: int, folder: str, offset: int, target: memoryview) -> None:
+    def fill(self, index: int, offset: int, target: memoryview, folder: str) -> None:
         """Fills `target` with a file's bytes from `offset` on; raises as `read_file`."""
         with self._opened(index, folder) as (path, descriptor):
-            while target:
-                if not (count := os.preadv(descriptor, [target], offset)):
-                    raise self._cut(index, path)
-                offset, target = offset + count, target[count:]
+            if fill(descriptor, offset, target):
+                raise self._cut(index, path)
 
     @contextmanager
     def _opened(self, index: int, folder: str) -> Iterator[tuple[Path, int]]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from dlio.errors import StorageError
 from dlio.io import arrivals
 from dlio.io.files import Span
-from dlio.io.random_access import Numbers, RandomAccessFile, Take
+from dlio.io.random_access import Numbers, RandomAccessFile, within
 from dlio.stage.copies.blocks import Blocks
 
 
@@ -47,20 +45,13 @@ class ArrivingFile:
         self._passed = PassedFile(file.num_bytes, agent)
         file.path = final  # for errors
 
-    def read(self, offset: int, num_bytes: int, record: int | None = None) -> bytes:
-        """Returns exactly `num_bytes` from `offset`, which lie within the file."""
-        if not self._brought([(offset, offset + num_bytes)]):
-            return self._passed.read(offset, num_bytes, record)
-        return self._file.read(offset, num_bytes, record)
-
-    def read_many(self, offsets: Numbers, sizes: Numbers, take: Take) -> Iterator[list[memoryview]]:
-        """Yields ranges, in order, as read-only views."""
-        is_here = self._brought(_ranges(offsets, offsets + sizes, self.num_bytes))
-        yield from (self._file if is_here else self._passed).read_many(offsets, sizes, take)
+    def fill(self, ranges: Sequence[Span], memory: memoryview) -> None:
+        """Fills memory with ranges, which lie within the file, one after the other."""
+        (self._file if self._brought(ranges) else self._passed).fill(ranges, memory)
 
     def will_need(self, starts: Numbers, stops: Numbers) -> None:
         """Has the ranges brought; waits for them."""
-        if self._brought(_ranges(starts, stops, self.num_bytes)):
+        if self._brought(within(starts, stops, self.num_bytes)):
             self._file.will_need(starts, stops)
 
     def _brought(self, ranges: Sequence[Span]) -> bool:
@@ -90,24 +81,8 @@ class PassedFile:
         self.num_bytes = num_bytes
         self._agent = agent
 
-    def read(self, offset: int, num_bytes: int, record: int | None = None) -> bytes:
-        """Returns exactly `num_bytes` from `offset`, which lie within the file."""
-        memory = memoryview(bytearray(num_bytes))
-        self._filled([(offset, offset + num_bytes)], memory)
-        return bytes(memory)
-
-    def read_many(self, offsets: Numbers, sizes: Numbers, take: Take) -> Iterator[list[memoryview]]:
-        """Yields ranges, in order, as read-only views; they come together."""
-        ranges = _ranges(offsets, offsets + sizes, self.num_bytes)
-        ends = np.cumsum([end - begin for begin, end in ranges]).tolist()
-        if not ends:
-            return
-        memory = take(ends[-1])
-        self._filled(ranges, memory)
-        data = memory.toreadonly()
-        yield [data[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
-
-    def _filled(self, ranges: Sequence[Span], memory: memoryview) -> None:
+    def fill(self, ranges: Sequence[Span], memory: memoryview) -> None:
+        """Fills memory with ranges, which lie within the file, one after the other; they come together."""
         if arrivals.is_from_source():
             self._agent.bad(ranges)
         if len(memory):
@@ -118,12 +93,6 @@ class PassedFile:
 
     def close(self) -> None:
         """Does nothing."""
-
-
-def _ranges(starts: Numbers, stops: Numbers, num_bytes: int) -> list[Span]:
-    """Returns ranges, as far as they lie within a file of `num_bytes`."""
-    begins = np.minimum(starts, num_bytes)
-    return list(zip(begins.tolist(), np.clip(stops, begins, num_bytes).tolist(), strict=True))
 
 
 def open_arriving(unfinished: Path, bits: Path, final: Path, num_bytes: int, agent: Wanted) -> arrivals.Arrival | None:

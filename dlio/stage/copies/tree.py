@@ -89,8 +89,7 @@ def _gathered(root: Path, group: Sequence[File]) -> memoryview:
         with files.storage_errors("read", path):
             descriptor = world.open(path, _OLD)
             try:
-                while part and (count := world.preadv(descriptor, [part], file.num_bytes - len(part))):
-                    part = part[count:]
+                files.fill(descriptor, 0, part)
             finally:
                 os.close(descriptor)
     return data

@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from os import PathLike
 from pathlib import Path
@@ -147,23 +147,21 @@ class MountedFolder:
         path = f"{self._root}/{file.name}"  # a tenth of the time of Path's /
         with files.storage_errors("read", path):
             try:
-                if len(target) == file.num_bytes:  # nobody reads more of it
-                    descriptor = _open(path, os.O_RDONLY | os.O_CLOEXEC)
-                    try:
-                        target, status = _read(descriptor, offset, target, path, file)
-                    finally:
-                        os.close(descriptor)
-                else:
-                    with self._lock:  # two threads that miss at once would each get their own file
-                        held = self._held(path)
-                    target, status = _read(held.descriptor(), offset, target, path, file)
+                with self._lock:  # two threads that miss at once would each get their own file
+                    held = _Held(path) if len(target) == file.num_bytes else self._held(path)  # nobody reads more of it
+                descriptor = held.descriptor()
+                missing = files.fill(descriptor, offset, target)
+                os.posix_fadvise(descriptor, offset, len(target), os.POSIX_FADV_DONTNEED)
+                status = os.fstat(descriptor)
             except OSError as error:
                 self._held.cache_clear()  # the server may have started again
+                if error.errno == errno.ESPIPE:
+                    _check_size(path, os.stat(path), file)  # noqa: PTH116  a pipe has none
                 if error.errno == errno.ENOENT and (advice := advice_if_lost(Path(path))):
                     raise StorageError(error.errno, f"cannot read {path}: {error.strerror}{advice}") from error
                 raise
         _check_size(path, status, file)
-        if target or self._modified.setdefault(file.name, status.st_mtime_ns) != status.st_mtime_ns:
+        if missing or self._modified.setdefault(file.name, status.st_mtime_ns) != status.st_mtime_ns:
             if file.name not in self._told:  # the next try may go well; its digest finds what is of two states
                 self._modified.pop(file.name, None)
             raise _changed(path)
@@ -185,30 +183,13 @@ class _Held:
         """Returns the open file's; the first thread that asks opens it while others wait for it, and for no other."""
         with self._lock:
             if self._descriptor is None:
-                self._descriptor = _open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+                flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # opening a pipe does not wait; its size is wrong
+                self._descriptor = world.open(self._path, flags)
             return self._descriptor
 
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         if self._descriptor is not None and not is_ending():  # then `os` may have lost its names
             os.close(self._descriptor)
-
-
-def _open(path: str | Path, flags: int) -> int:
-    return world.open(path, flags | os.O_NONBLOCK)  # opening a pipe does not wait, and its size is wrong
-
-
-def _read(descriptor: int, offset: int, target: memoryview, path: str, file: File) -> tuple[memoryview, os.stat_result]:
-    """Fills `target`; returns what of it lies past the end, and the file's status; raises StorageError, OSError."""
-    begin, end = offset, offset + len(target)
-    try:
-        while target and (count := world.preadv(descriptor, [target], end - len(target))):
-            target = target[count:]
-    except OSError as error:
-        if error.errno == errno.ESPIPE:
-            _check_size(path, os.fstat(descriptor), file)  # a pipe has none
-        raise
-    os.posix_fadvise(descriptor, begin, end - begin, os.POSIX_FADV_DONTNEED)
-    return target, os.fstat(descriptor)
 
 
 def _check_size(path: str, status: os.stat_result, file: File) -> None:
@@ -218,15 +199,6 @@ def _check_size(path: str, status: os.stat_result, file: File) -> None:
 
 def _changed(path: str) -> StorageError:
     return StorageError(f"{path} changed while it was copied: stage again once no program writes to it")
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """A part of one of the files: which, from which of its bytes on, and where it goes."""
-
-    number: int
-    offset: int
-    target: memoryview
 
 
 class ApartFolder:
@@ -264,10 +236,7 @@ class ApartFolder:
             return
         listed, folder, ends = self._list(file)
         try:
-            self._threads.each(
-                lambda piece: listed.fill(piece.number, folder, piece.offset, piece.target),
-                _pieces(listed, ends, offset, target),
-            )
+            self._threads.each(lambda piece: listed.fill(*piece, folder), _pieces(listed, ends, offset, target))
         except CorruptRecordError as error:
             raise StorageError(f"{error}; then stage again") from error
 
@@ -290,11 +259,14 @@ class ApartFolder:
         self._others.close()
 
 
-def _pieces(listed: FileList, ends: Numbers, offset: int, target: memoryview) -> Iterator[_Piece]:
-    """Yields the parts of files that fill `target` with the bytes of the group from `offset` on."""
+def _pieces(listed: FileList, ends: Numbers, offset: int, target: memoryview) -> Iterator[tuple[int, int, memoryview]]:
+    """Yields the parts of files that fill `target` with the bytes of the group from `offset` on.
+
+    Of each the number of the file, from which of its bytes on, and where they go.
+    """
     number = int(np.searchsorted(ends, offset, side="right"))
     while target:
         start = offset - (int(ends[number]) - int(listed.sizes[number]))
         size = min(len(target), int(ends[number]) - offset)
-        yield _Piece(number, start, target[:size])
+        yield number, start, target[:size]
         number, offset, target = number + 1, offset + size, target[size:]

@@ -14,6 +14,7 @@ from dlio.io import arrivals
 from dlio.io.random_access import RandomAccessFile, take_fresh
 from dlio.stage.client.arriving import ArrivingFile, PassedFile, Wanted, open_arriving
 from dlio.stage.copies.blocks import BLOCK_BYTES, Blocks
+from tests.helpers.arriving import through
 
 SIZE = 20 * BLOCK_BYTES + 99
 DATA = random.Random(5).randbytes(SIZE)
@@ -61,7 +62,10 @@ class Source:
         return Wanted(self.need, self.read, self.bad)
 
     def open(self):
-        return open_arriving(self.unfinished, self.bits, self.final, SIZE, self.wanted)
+        return through(self.arrival(self.final))
+
+    def arrival(self, path):
+        return open_arriving(self.unfinished, self.bits, self.final, SIZE, self.wanted) if path == self.final else None
 
 
 @pytest.fixture
@@ -102,7 +106,7 @@ def test_ranges_beyond_the_end_are_cut_as_in_a_file_that_is_whole(source):
     source.folder.joinpath("whole").write_bytes(DATA)
     whole = RandomAccessFile(source.folder / "whole")
     ranges = [(SIZE - 5, SIZE + 5), (SIZE + 3, SIZE + 9)]
-    for file in (source.open(), PassedFile(SIZE, source.wanted)):
+    for file in (source.open(), through(PassedFile(SIZE, source.wanted))):
         assert read_all(file, ranges) == read_all(whole, ranges) == [DATA[-5:], b""]
         file.close()
     whole.close()
@@ -133,7 +137,7 @@ def test_an_open_file_stays_readable_when_it_gets_its_name_and_asks_for_nothing_
 
 def test_a_file_that_got_its_name_meanwhile_is_opened_by_it(source):
     source.final.write_bytes(DATA)
-    file = source.open()
+    file = source.arrival(source.final)
     assert isinstance(file, RandomAccessFile) and not file.is_arriving
     file.close()
 
@@ -144,7 +148,7 @@ def test_a_file_whose_blocks_do_not_come_is_read_through_the_agent(source):
         return True  # of an agent that began again, and fills another file
 
     wanted = Wanted(need, source.read, source.bad)
-    file = open_arriving(source.unfinished, source.bits, source.final, SIZE, wanted)
+    file = through(open_arriving(source.unfinished, source.bits, source.final, SIZE, wanted))
     assert file.read(3, 9) == DATA[3:12]
     assert source.asked == [[(0, BLOCK_BYTES)], [(3, 12)]]
     file.close()
@@ -157,16 +161,9 @@ def test_a_file_of_another_size_or_under_no_name_is_not_opened(source):
 
 
 def test_only_within_opening_does_a_missing_file_arrive(source):
-    @dataclass
-    class Folder:
-        """A filling of one file."""
-
-        def arrival(self, path):
-            return source.open() if path == source.final else None
-
     with pytest.raises(StorageError, match="final"):
         RandomAccessFile(source.final)
-    with arrivals.opening(Folder()):
+    with arrivals.opening(source):
         file = RandomAccessFile(source.final)
         with pytest.raises(StorageError, match="other"):
             RandomAccessFile(source.folder / "other")
@@ -179,6 +176,6 @@ def test_only_within_opening_does_a_missing_file_arrive(source):
 
 
 def test_a_finished_arriving_file_is_an_arriving_file(source):
-    file = source.open()
+    file = source.arrival(source.final)
     assert isinstance(file, ArrivingFile) and file.num_bytes == SIZE
     file.close()

@@ -39,6 +39,7 @@ from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.node import Node, within_room
 from dlio.stage.meeting import meeting as meetings
 from dlio.stage.run import run
+from tests.helpers.arriving import through
 from tests.helpers.live import background, content, eventually, is_complete, meet_in, task, working
 from tests.helpers.staging import write_dataset
 from tests.loaders.packing import pack_samples
@@ -331,8 +332,8 @@ def test_a_loader_goes_on_from_the_source_once_its_agent_cannot_start_again(
     caplog.set_level(logging.WARNING)
 
     def read() -> None:
-        arrival = filling.arrival(folder.path / name)
-        assert arrival and arrival.read(17, 999) == content(source, 3)[17:1016]
+        arriving = through(filling.arrival(folder.path / name))
+        assert arriving.read(17, 999) == content(source, 3)[17:1016]
 
     for _ in range(4):
         read()
