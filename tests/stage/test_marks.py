@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from dlio.locking.claim_file import Claim
 from dlio.locking.owner import Owner
 from dlio.rights.as_owner import switch_user
 from dlio.stage.copies import lease
-from dlio.stage.copies.base_folder import is_closed, marker_of, may_change, open_up
+from dlio.stage.copies.base_folder import CONTROL, is_closed, marker_of, may_change, open_up
 from dlio.stage.copies.blocks import BLOCK_BYTES, Blocks
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
@@ -171,6 +172,50 @@ def test_a_full_disk_takes_a_copy_only_while_that_was_never_complete(
             raise StorageError(number, "it fails")
     assert complete.holds(files_of(dataset.shards))
     assert begun.path.exists() == (number == errno.EIO)
+
+
+def test_a_thread_that_still_writes_leaves_nothing_without_a_marker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It hangs in a slow disk when this one is full, and names its file while the copy is removed."""
+    folder, begun = StagedFolder(tmp_path, COPY), tmp_path / "begun"
+    open_up(tmp_path)
+    folder.begin("/source")
+    begun.touch()
+    mine = claim_file.make(folder.claims, 1)
+    remove = OpenFolder.remove
+
+    def late(opened: OpenFolder, name: str, *more: int) -> bool:
+        if name == CONTROL:
+            with suppress(FileNotFoundError):
+                begun.rename(folder.path / "shard-00000.bin")
+        return remove(opened, name, *more)
+
+    assert mine
+    with monkeypatch.context() as patch, pytest.raises(StorageError), residue_removed(folder, mine):
+        patch.setattr(OpenFolder, "remove", late)
+        raise StorageError(errno.ENOSPC, "it is full")
+    folder.begin("/source")
+    assert folder.marked_as() == COPY
+
+
+def test_a_loss_of_power_while_a_copy_is_removed_leaves_no_files_without_a_marker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, synced = StagedFolder(tmp_path, COPY), list[str]()
+    open_up(tmp_path)
+    folder.begin("/source")
+    (folder.path / "shard-00000.bin").touch()
+    fsync = world.fsync
+
+    def noted(descriptor: int) -> None:
+        assert folder.marker.exists()
+        synced.extend(os.listdir(descriptor))
+        fsync(descriptor)
+
+    monkeypatch.setattr(world, "fsync", noted)
+    folder.remove()
+    assert synced == [".dlio"] and not folder.path.exists()
 
 
 @pytest.mark.parametrize("begun, expected", [(0, 10), (4, 6), (-4, 16)], ids=["new", "begun", "wrong"])

@@ -300,5 +300,6 @@ class StagedFolder:
                     ]
                 if left:
                     raise StorageError(f"{self.path} holds another user's files, such as {left[0]!r}: they are left")
+                world.fsync(copy.descriptor)  # a loss of power leaves no files without a marker, which nobody removes
                 copy.remove(CONTROL, copy.owner)
             cache.rmdir(self.copy)

@@ -230,6 +230,16 @@ def remove_unused(folder: StagedFolder) -> bool:
     return discard(StagedFolder(folder.dest, REMOVED + name))
 
 
+def remove_own(folder: StagedFolder) -> None:
+    """Removes a copy that this process has claimed, renamed first, so that a thread that still writes adds nothing."""
+    if folder.marked_as() != folder.copy:  # the disk may have been too full for a marker
+        return
+    with suppress(OSError), open_cache(folder.dest) as cache:  # Btrfs needs room to rename
+        cache.rename(folder.copy, name := f"{REMOVED}{world.random_bytes(8).hex()}-{folder.copy}")
+        folder = StagedFolder(folder.dest, name)
+    discard(folder)
+
+
 def forget_claims(cache: OpenFolder, copy: str) -> None:
     """Removes the claims on a copy that are over, if this user may."""
     with suppress(OSError), cache.below(CLAIMS) as all_claims:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from dlio.stage.copies.base_folder import check_names
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.copies.locations import check_safe, choosing_again, folder_for_us, open_for_us
-from dlio.stage.copies.node_cache import await_leader, give_way, is_being_filled
+from dlio.stage.copies.node_cache import await_leader, give_way, is_being_filled, remove_own
 from dlio.stage.engine.foreground import Foreground
 from dlio.stage.engine.node import Node, within_room
 from dlio.stage.engine.writing import Create
@@ -299,8 +299,7 @@ def residue_removed(folder: StagedFolder, mine: Claim) -> Iterator[None]:
     except Exception as error:
         full = isinstance(error, StorageError) and error.errno in FULL
         if full and not folder.share and not folder.has_manifest():
-            with suppress(StorageError):  # the first error counts: the disk may have been too full for a marker
-                folder.remove()
+            remove_own(folder)
         elif is_in_force(folder.claims, mine):
             LiveFolder(folder).remove_unfinished()
         raise
