@@ -180,13 +180,16 @@ def _ensured(task: Task, job: Job, strategy: str) -> StagedFolder:
     open_for_us(folder)
     remember(job.dest)
     await_leader(job.topology, lambda: is_served(folder, plan))  # rather than start many agents that give up
-    _check_asked(task, strategy, LiveFolder(folder), plan)  # before the lease, which nobody would give back
+    _check_asked(task, strategy, folder, plan)  # before the lease, which nobody would give back
     lease.take(folder)
     if answer(folder) is None and not _needs_none(folder, plan):
         try:
             launch.agent(task.to_json(), LiveFolder(folder).log)
         except StorageError as error:
             if plan.needs_peers or not folder.holds(plan.wanted):
+                if job.topology.world_size == 1 and not folder.path.exists():  # else another process may have begun it
+                    with suppress(StorageError):  # the first error counts
+                        lease.drop(folder, task.job)
                 raise
             _log.info("%s is not served to other nodes: %s", folder.path, error.text)
         lease.take(folder)  # there may have been no room for one before
@@ -195,24 +198,30 @@ def _ensured(task: Task, job: Job, strategy: str) -> StagedFolder:
     return folder
 
 
-def _check_asked(task: Task, strategy: str, live: LiveFolder, plan: Plan) -> None:
-    """Raises UsageError if a task asks for what this job's agent, which fills, does not do; warns of another job's."""
-    running = Task.of(live) if live.agent() else None
-    if running is None or live.staged.holds(plan.wanted):
-        return
-    for option, wanted, given in (
-        ("cache size", task.cache_bytes, running.cache_bytes),
-        ("mode", task.options.mode, running.options.mode),
-        ("strategy", None if strategy == AUTO else strategy, running.strategy),
-    ):
-        if wanted in (None, given):
+def _check_asked(task: Task, strategy: str, folder: StagedFolder, plan: Plan) -> None:
+    """Raises UsageError if a task asks for what this job's agent, which fills, does not do; warns of another job's.
+
+    A strategy may give the copy another name: then the agent of that other copy counts.
+    """
+    for copy in dict.fromkeys((folder, *copies(plan.manifest.content_id, task.dest))):
+        live, is_same = LiveFolder(copy), copy == folder
+        running = Task.of(live) if live.agent() else None
+        if running is None or (copy.holds(plan.wanted) if is_same else copy.has_manifest()):
             continue
-        if running.is_ours:
-            raise UsageError(
-                f"the agent that fills {live.staged.path} has another {option}, {given}: leave the {option} out, or "
-                f"end the agent first with dlio clean {live.staged.dest}"
-            )
-        _log.warning("%s is filled for another job, with another %s, which stays", live.staged.path, option)
+        for option, wanted, given in (
+            ("cache size", task.cache_bytes if is_same else None, running.cache_bytes),
+            ("mode", task.options.mode if is_same else None, running.options.mode),
+            ("strategy", None if strategy == AUTO else strategy, running.strategy),
+        ):
+            if wanted in (None, given):
+                continue
+            if running.is_ours:
+                raise UsageError(
+                    f"the agent that fills {copy.path} has another {option}, {given}: leave the {option} out, or "
+                    f"end the agent first with dlio clean {copy.dest}"
+                )
+            more = "" if is_same else f", and {folder.path} is one more copy"
+            _log.warning("%s is filled for another job, with another %s, which stays%s", copy.path, option, more)
 
 
 def _under_way(content_id: str, dest: str | os.PathLike[str] | None) -> Task | None:

@@ -195,6 +195,26 @@ def test_who_waits_hears_what_the_agent_keeps_and_not_what_would_be_chosen(
     assert "is a cache of" in capsys.readouterr().err
 
 
+def test_a_second_copy_by_another_strategy_is_refused_or_told_and_none_that_fails_is_leased(
+    source: Manifest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "away"))  # so no agent starts
+    parts = ["stage", str(source.root), str(tmp_path), "--background", "--strategy", "partition"]
+    with working(task(source.root, tmp_path)) as node:
+        assert main(parts) == 2
+        assert f"{node.folder.path} has another strategy, replicate: leave the strategy out" in capsys.readouterr().err
+        monkeypatch.setenv("PBS_JOBID", "1.pbs")
+        assert main(parts) == 4
+        assert f"{node.folder.path} is filled for another job, with another strategy, which stays, and " in caplog.text
+        assert list((tmp_path / "dlio/.leases").iterdir()) == []
+    caplog.clear()
+    assert main(parts) == 4 and "which stays" not in caplog.text
+
+
 def test_a_complete_copy_may_be_asked_for_by_any_strategy(source: Manifest, tmp_path: Path) -> None:
     words = ["stage", str(source.root), str(tmp_path), "--quiet"]
     assert main(words) == 0
