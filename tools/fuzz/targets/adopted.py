@@ -9,12 +9,11 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from unittest.mock import patch
 
 import numpy as np
 
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
-from dlio.executors import serial
+from dlio.executors import processes, serial
 from dlio.formats.payloads import example
 from dlio.pack.index import index
 from dlio.pack.inspect.verify import ShardCheck, check_shards
@@ -22,13 +21,14 @@ from tests.helpers.images import image
 from tests.helpers.litdata import write_chunk
 from tools.fuzz.inputs import Files, case_of, read_folder, with_case
 from tools.fuzz.targets import Target, require
+from tools.simulate.replaced import replaced
 
 JPEGS = [image(number, "JPEG", width=8, height=6) for number in range(4)]
 
 
 def check(root: Path, files: Files) -> None:
     """Indexes the folder; what is adopted can be verified, and every sample be read again."""
-    with patch("dlio.executors.processes.open", serial.open):  # in this process, whose coverage counts
+    with replaced(processes, open=serial.open):  # in this process, whose coverage counts
         case = case_of(files)
         manifest = index(root, format=case["format"], schema=Schema.of(case["schema"]) if case.get("schema") else None)
     for shard in manifest.shards:
