@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlio.cli.options import above_0, count
-from dlio.errors import DlioError
+from dlio.errors import EXIT_DONE, DlioError, UsageError
 from dlio.stage.copies import live_folder
 from dlio.stage.copies.base_folder import CONTROL
 from dlio.stage.copies.blocks import BLOCK_BYTES
@@ -158,14 +158,16 @@ class _Watch:
 
 
 def simulated(job: Job, base: Path) -> Found:
-    """Returns what happens; raises DlioError if a node does not end.
+    """Returns what happens; raises DlioError if a node does not end, UsageError for a source that is too slow.
 
     Args:
         job: what is staged.
         base: an empty folder.
     """
-    gc.disable()
     scheduler, machine, part, span = Scheduler(job.seed), job.machine, job.part, job.span
+    if machine.source < part:
+        raise UsageError(f"a source of {machine.source:,} bytes/s gives no simulated byte: give {part:,.0f} or more")
+    gc.disable()
     size = Size(job.nodes, (span * max(1, job.blocks),) * job.shards)
     weather = Weather(bandwidth=int(machine.network / part))
     cluster = Cluster(scheduler, base, size, weather)
@@ -220,12 +222,14 @@ def _carried_out(cluster: Cluster, actors: Sequence[Actor], job: Job) -> int:
     rate = job.machine.failures * job.nodes / 3600
     while scheduler.run(scheduler.now + _STEP) and not all(actor.is_done for actor in actors):
         if scheduler.failed or cluster.oracle.violations:
-            raise DlioError(f"{list(map(str, cluster.oracle.violations))} {[t.error for t in scheduler.failed]}")
+            problems = [*map(str, cluster.oracle.violations), *(repr(task.error) for task in scheduler.failed)]
+            raise DlioError(f"the simulation failed after {scheduler.now / S:.1f} s: {', '.join(problems)}")
         if chance.happens(rate * _STEP / S) and (living := cluster.living()):
             failures += 1
             chance.pick(living).kill()
         if scheduler.now > _PATIENCE:
-            raise DlioError(f"{sum(not actor.is_done for actor in actors)} nodes have not ended")
+            left = sum(not actor.is_done for actor in actors)
+            raise DlioError(f"{left} of {job.nodes} nodes have not ended after {_PATIENCE / S:,.0f} simulated seconds")
     return failures
 
 
@@ -268,6 +272,17 @@ def main() -> int:
     )  # fmt: skip
     _raise_limit()
     job = Job(given.nodes, given.shards, given.size, machine, given.seed, given.spans)
+    code = EXIT_DONE
+    try:
+        _run(job)
+    except DlioError as error:
+        code = error.exit_code
+        print(error.text, file=sys.stderr, flush=True)
+    os._exit(code)  # no `finally` of a simulated process runs
+
+
+def _run(job: Job) -> None:
+    """Runs a job, and prints its result; raises as `simulated`."""
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="dlio-scale-") as base:
         found = simulated(job, Path(base))
         print(
@@ -285,7 +300,6 @@ def main() -> int:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         print(f"took {usage.ru_utime + usage.ru_stime:.0f} s of a processor and {usage.ru_maxrss >> 10:,} MiB")
         sys.stdout.flush()
-    os._exit(0)  # no `finally` of a simulated process runs
 
 
 if __name__ == "__main__":

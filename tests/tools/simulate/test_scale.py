@@ -13,6 +13,7 @@ import pytest
 from dlio.stage import simulate
 from dlio.stage.planning.cost import Machine
 from dlio.stage.planning.simulation import Simulation
+from tests.helpers.forked import Forked
 from tests.helpers.staging import one_file_each
 from tools.simulate import forked, scale
 
@@ -97,6 +98,12 @@ def test_a_job_that_cannot_be_is_refused(
     with pytest.raises(SystemExit, match="2"):
         scale.main()
     assert problem in capsys.readouterr().err
+
+
+def test_a_simulation_that_fails_says_why(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["scale", "--nodes=2", "--shards=2", "--source=1000"])
+    assert Forked(scale.main).wait() == 2
+    assert capfd.readouterr() == ("", "a source of 1,000 bytes/s gives no simulated byte: give 3,906 or more\n")
 
 
 @pytest.mark.jobs
