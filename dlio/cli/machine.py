@@ -58,6 +58,8 @@ def bench(args: argparse.Namespace) -> int:
     found = dlio.bench(**chosen(args, "dataset", "dest", "transform", "decode_ready"), report=show)
     if args.json:
         return print_report(args, asdict(found) | {"num_threads": found.num_threads, "verdict": found.verdict()})
+    if found.local:
+        say(args, f"local is {found.local}")
     for line in found.verdict():
         say(args, line)
     if found.rates:

@@ -126,7 +126,8 @@ def test_bench_measures_windows_of_the_sets_own_images(quick, ready, name, tmp_p
     assert (code, found["num_images"], found["num_records"]) == (0, 10, 8)
     assert all(found["milliseconds"][form] > 0 and found["num_bytes"][form] > 0 for form in forms.FORMS)
     assert "8 of 10 images read qualify" in json.loads(out)["verdict"][3]
-    assert "window, decode-ready" in run("bench", folder, tmp_path, *words)[1]
+    said = run("bench", folder, tmp_path / "new", *words)[1]
+    assert "window, decode-ready" in said and f"\nlocal is {tmp_path}\n" in said
 
 
 def test_bench_says_where_decode_ready_does_nothing(quick, photos, run):
