@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -88,3 +89,14 @@ def test_damage_is_an_error_that_names_the_file(method, tmp_path):
     with pytest.raises(UsageError, match="no array 'y', only x"):
         (tmp_path / "x.npz").write_bytes(whole)
         open_source(tmp_path / "x.npz", columns="y").listing()
+
+
+def test_a_compressed_array_is_in_memory_once(tmp_path):
+    np.savez_compressed(tmp_path / "x.npz", images=np.zeros((16, 1024, 1024), np.uint8))
+    source = npz(tmp_path / "x.npz")
+    tracemalloc.start()
+    try:
+        source.listing()
+        assert tracemalloc.get_traced_memory()[1] < 24 << 20
+    finally:
+        tracemalloc.stop()

@@ -214,8 +214,11 @@ def _unpacked(path: Path, member: zipfile.ZipInfo, name: str) -> _Rows:
         problem = f"the array {name!r} has {member.file_size:,} bytes"
         raise SourceError(f"{path}: {problem}: save it by numpy.savez, which does not compress")
     try:
+        data, filled = memoryview(bytearray(member.file_size)), 0  # reading all at once would take it twice
         with zipfile.ZipFile(path) as archive, archive.open(member) as file:
-            found = npy.view(file.read(member.file_size))
+            while count := file.readinto(data[filled : filled + _CHECKED_BYTES]):
+                filled += count
+        found = npy.view(data[:filled])
         _check_values(found.shape)
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, ValueError, EOFError, RuntimeError) as error:
         raise SourceError(f"{path}: the array {name!r} is damaged: {error}") from error
