@@ -33,6 +33,11 @@ def test_a_full_disk_under_the_report_is_said(packed):
     assert run.returncode == 4
 
 
+def test_closed_streams_change_no_exit_code(tmp_path):
+    command = f'exec "{sys.executable}" -m dlio info "{tmp_path}/none" <&- >&- 2>&-'
+    assert subprocess.run(["sh", "-c", command]).returncode == 3
+
+
 def test_a_newline_in_a_class_name_breaks_no_line(run, tmp_path):
     make_image_folder(tmp_path / "in", {"a\nb\x1b[2J": 2})
     dlio.pack(dlio.sources.image_folder(tmp_path / "in"), tmp_path / "out", engine="serial")
