@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -109,6 +110,13 @@ def test_points_of_a_pose_are_left_out(tmp_path):
 def test_a_damaged_config_is_named(config, tmp_path):
     with pytest.raises(SourceError, match=r"data\.yaml: expected a list of class names"):
         open_source(write(tmp_path, {"a": ""}, config=config)).listing()
+
+
+def test_a_config_that_aliases_would_expand_is_refused(tmp_path):
+    lists = "".join(f"{here}: &{here} [{', '.join([f'*{above}'] * 9)}]\n" for above, here in pairwise("abcdefg"))
+    folder = write(tmp_path, {"a": ""}, config=f"a: &a [x]\n{lists}names: *g")
+    with pytest.raises(SourceError, match=r"data\.yaml: .*it has aliases"):
+        open_source(folder).listing()
 
 
 def test_a_folder_without_images_is_named(tmp_path):

@@ -13,8 +13,7 @@ from dlio.dataset.schema import Field, Schema
 from dlio.errors import CorruptRecordError, SchemaError, SourceError
 from dlio.formats.layouts.aliases import field_names
 from dlio.formats.readonly.mds import read_columns, read_offsets
-from dlio.io.files import storage_errors
-from dlio.io.random_access import RandomAccessFile
+from dlio.io.random_access import RandomAccessFile, read_whole
 from dlio.pack.index._infer import legal_schema, no_keys
 
 INDEX = "index.json"
@@ -37,8 +36,7 @@ def names_in(path: Path, library: str, names_of: Callable[[Any], list[object]]) 
         CorruptRecordError: the index is damaged.
         StorageError: the index cannot be read.
     """
-    with storage_errors("read", path):
-        text = path.read_bytes()
+    text = read_whole(path)
     try:
         names = list(map(str, names_of(json.loads(text))))
     except (ValueError, KeyError, TypeError, RecursionError) as error:

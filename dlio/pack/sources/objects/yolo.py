@@ -111,7 +111,10 @@ class Yolo:
         except ImportError as error:
             raise missing_package("pyyaml", "yolo", f"reading {path}") from error
         try:
-            found = yaml.safe_load(read_regular(path, _MAX_BYTES))
+            text = read_regular(path, _MAX_BYTES)
+            if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
+                raise ValueError("it has aliases, by which few bytes can stand for any number: write them out")
+            found = yaml.safe_load(text)
             names = found.get("names", [])
             ordered = names if isinstance(names, list) else [names[number] for number in range(len(names))]
             return list(map(str, ordered)), "kpt_shape" in found
