@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import chain, pairwise
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -24,10 +23,7 @@ from dlio.io.arrivals import Numbers as Numbers
 from dlio.io.arrivals import Take as Take
 from dlio.io.files import Span
 
-# A read takes 0.9 us in addition to copying, the time to copy 10 KB.
-NEAR_BYTES = 4 << 10
 _GAP_BYTES = 32 << 10  # disks and file servers read this much more in the time of one more request
-RUN_BYTES = 256 << 10  # stays in a core's own cache until its checksums are computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,49 +113,26 @@ class RandomAccessFile:
             raise StorageError(errno.ENOMEM, problem) from error
         return data
 
-    def read_many(self, offsets: Numbers, sizes: Numbers, take: Take = take_fresh) -> Iterator[list[memoryview]]:
-        """Yields ranges, in order, as read-only views, few enough at a time to stay in the processor's cache.
-
-        Ranges close to each other are read together.
+    def read_many(self, offsets: Numbers, sizes: Numbers) -> list[memoryview]:
+        """Returns ranges, in order, as read-only views of one piece of memory.
 
         Args:
             offsets: where each begins, at least 0; int64 of shape (n,).
             sizes: bytes of each, at least 0; int64 of shape (n,). Bytes beyond the end of the file are left out.
-            take: allocates the memory to read into.
 
         Raises:
             StorageError: the file cannot be read.
         """
-        if self._descriptor is None:
-            ranges = within(offsets, offsets + sizes, self.num_bytes)
-            ends = np.cumsum([0, *(end - begin for begin, end in ranges)]).tolist()
-            self._open_arrival().fill(ranges, memory := take(ends[-1]))
-            read = memory.toreadonly()
-            yield [read[begin:end] for begin, end in pairwise(ends)]
-            return
-        starts, stops = offsets.tolist(), (offsets + sizes).tolist()
-        first = 0
-        while first < len(starts):
-            begins, lengths, lasts, num_read = [], [], [], 0
-            last = first
-            while last < len(starts) and num_read < RUN_BYTES:
-                begin, end, last = starts[last], stops[last], last + 1
-                while last < len(starts) and end <= starts[last] <= end + NEAR_BYTES and end - begin < RUN_BYTES:
-                    end = stops[last]
-                    last += 1
-                begins.append(begin)
-                lengths.append(end - begin)
-                lasts.append(last)
-                num_read += end - begin
-            memory, together = take(num_read), np.array(lengths)
-            places = together.cumsum() - together
-            counts = read_ranges([self], places * 0, np.array(begins), together, memory, places)
-            values, read = list[memoryview](), memory.toreadonly()
-            for begin, at, count, last in zip(begins, places.tolist(), counts.tolist(), lasts, strict=True):
-                data = read[at : at + count]
-                values += [data[starts[each] - begin : stops[each] - begin] for each in range(first, last)]
-                first = last
-            yield values
+        begins = np.minimum(offsets, self.num_bytes)
+        counts = np.clip(offsets + sizes, begins, self.num_bytes) - begins
+        ends = counts.cumsum()
+        memory, places = take_fresh(int(counts.sum())), ends - counts
+        if self.is_arriving:  # all of them by one request
+            self._open_arrival().fill(list(zip(begins.tolist(), (begins + counts).tolist(), strict=True)), memory)
+        else:
+            counts = read_ranges([self], counts * 0, begins, counts, memory, places)
+        read = memory.toreadonly()
+        return [read[begin:end] for begin, end in zip(places.tolist(), (places + counts).tolist(), strict=True)]
 
     def fill(self, ranges: Sequence[Span], memory: memoryview) -> None:
         """Fills memory with ranges, which lie within the file, one after the other; raises as `read`."""
@@ -285,7 +258,7 @@ def _read_each(
 
 def _pieces(file: RandomAccessFile, offsets: Numbers, sizes: Numbers) -> Iterator[bytes | memoryview]:
     if file.is_arriving:
-        yield from chain.from_iterable(file.read_many(offsets, sizes))
+        yield from file.read_many(offsets, sizes)
         return
     descriptor = file._open()
     for offset, size in zip(offsets.tolist(), sizes.tolist(), strict=True):

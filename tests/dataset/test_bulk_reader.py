@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import CorruptRecordError
 from dlio.formats import Spans, recordio, tfrecord
 from dlio.io import random_access
-from dlio.io.random_access import Numbers, OutRows, RandomAccessFile, Take, take_fresh
+from dlio.io.random_access import Numbers, OutRows, RandomAccessFile, take_fresh
 from tests.helpers.rounds import ROUNDS
 from tests.loaders.packing import pack_samples
 
@@ -308,18 +307,13 @@ def test_a_record_is_read_once_though_its_value_is_searched(tmp_path: Path, monk
     schema = Schema.of(SCHEMAS["one label"])
     packed = pack_samples(tmp_path, schema, samples_of(schema), num_shards=1, name="tfrecord")
     sizes: list[list[int]] = []
-    read_many, read_ranges = RandomAccessFile.read_many, random_access.read_ranges
+    read_ranges = random_access.read_ranges
 
-    def counted(file: RandomAccessFile, offsets: Numbers, lengths: Numbers, take: Take) -> Iterator[list[memoryview]]:
-        sizes.append(lengths.tolist())
-        return read_many(file, offsets, lengths, take)
-
-    def counted_ranges(files: object, which: object, offsets: Numbers, lengths: Numbers, *options: Any) -> object:
+    def counted(files: object, which: object, offsets: Numbers, lengths: Numbers, *options: Any) -> object:
         sizes.append(lengths.tolist())
         return read_ranges(files, which, offsets, lengths, *options)
 
-    monkeypatch.setattr(RandomAccessFile, "read_many", counted)
-    monkeypatch.setattr(ranges, "read_ranges", counted_ranges)
+    monkeypatch.setattr(ranges, "read_ranges", counted)
     shard, chosen = ShardReader(packed, packed.shards[0]), np.arange(0, COUNT, 3)
     first, again = shard.read_columns(chosen)["image"], shard.read_columns(chosen)["image"]
     assert first == again

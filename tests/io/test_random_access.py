@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from dlio import native
 from dlio.errors import CorruptRecordError, StorageError
-from dlio.io import random_access
 from dlio.io.random_access import OutRows, RandomAccessFile, read_ranges
 
 NUM_BYTES = 900_000
@@ -34,25 +33,17 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=[True, False], ids=["core", "python"], autouse=True)
-def requests(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The bytes of each request to the system, which the compiled core makes, or Python."""
+def has_core(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiled core reads, or Python."""
     if request.param and not native.available:
         pytest.skip("the compiled core is not installed")
-    requested: list[int] = []
-
-    def counted(files: object, which: object, offsets: object, sizes: NDArray[np.int64], *options: object) -> object:
-        requested.extend(sizes.tolist())
-        return read_ranges(files, which, offsets, sizes, *options)  # type: ignore[arg-type]
-
     monkeypatch.setattr(native, "available", request.param)
-    monkeypatch.setattr(random_access, "read_ranges", counted)
-    return requested
 
 
 def read(path: Path, wanted: list[tuple[int, int]]) -> list[memoryview]:
     file = RandomAccessFile(path)
     offsets, sizes = np.array(wanted, dtype=np.int64).reshape(-1, 2).T
-    values = [value for some in file.read_many(offsets, sizes) for value in some]
+    values = file.read_many(offsets, sizes)
     file.close()
     return values
 
@@ -65,18 +56,6 @@ def test_ranges_are_those_of_the_file(path: Path, wanted: list[tuple[int, int]],
     assert all(value.readonly for value in values)
 
 
-def test_neighbours_are_read_together_and_others_are_not(path: Path, requests: list[int]) -> None:
-    rows = [(number * 1_810, 1_800) for number in range(100)]
-    read(path, rows)
-    assert requests == [99 * 1_810 + 1_800]
-    requests.clear()
-    read(path, rows[::4])
-    assert requests == [1_800] * 25  # gaps of more than 4 KB
-    requests.clear()
-    read(path, [(number * 92_024, 92_000) for number in range(9)])
-    assert len(requests) == 3
-
-
 def test_a_file_that_shrank_gives_what_is_left(tmp_path: Path) -> None:
     path = tmp_path / "shard"
     path.write_bytes(DATA[:10_000])
@@ -84,7 +63,7 @@ def test_a_file_that_shrank_gives_what_is_left(tmp_path: Path) -> None:
     with path.open("r+b") as other:
         other.truncate(5_500)
     offsets, sizes = np.array([4_000, 5_000, 6_000]), np.array([900, 900, 900])
-    read = [bytes(value) for some in file.read_many(offsets, sizes) for value in some]
+    read = [bytes(value) for value in file.read_many(offsets, sizes)]
     assert read == [DATA[4_000:4_900], DATA[5_000:5_500], b""]
     file.close()
 
@@ -182,7 +161,7 @@ def test_ranges_beside_the_memory_are_refused(path: Path, wrong: dict[str, list[
         native.read_ranges(files, starts, sizes, np.zeros(27, np.uint8), places, crcs)
 
 
-@pytest.mark.parametrize("requests", [True], ids=["core"], indirect=True)  # Python's own reads continue by themselves
+@pytest.mark.parametrize("has_core", [True], ids=["core"], indirect=True)  # Python's own reads continue by themselves
 def test_a_read_that_a_signal_ends_goes_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls, core_read = [], native.read_ranges
 
@@ -207,7 +186,7 @@ def test_a_refused_read_names_the_offset(path: Path) -> None:
     os.dup2(folder, file._descriptor)
     os.close(folder)
     with pytest.raises(StorageError, match=rf"cannot read {path} at 7: Is a directory"):
-        list(file.read_many(np.array([7]), np.array([1])))
+        file.read_many(np.array([7]), np.array([1]))
     file.close()
 
 
@@ -215,7 +194,7 @@ def test_a_closed_file_says_so(path: Path) -> None:
     file = RandomAccessFile(path)
     file.close()
     with pytest.raises(StorageError, match="open the shard again"):
-        list(file.read_many(np.array([0]), np.array([1])))
+        file.read_many(np.array([0]), np.array([1]))
 
 
 def test_a_pipe_is_refused_without_waiting_for_its_writer(tmp_path: Path) -> None:

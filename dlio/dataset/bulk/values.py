@@ -7,7 +7,6 @@ The checksum that a sample's one large value must have follows from these.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import chain
 from math import prod
 from typing import Any
 
@@ -200,13 +199,12 @@ class BulkValues:
         whole = self._unsearched(records)
         starts = np.where(whole, self._spans.starts[records], self._offsets[records])
         sizes = np.where(whole, self._spans.stops[records] - starts, self._sizes[records])
-        read = chain.from_iterable(
-            self._spans.file.read_many(np.maximum(starts, 0), np.where(starts < 0, 0, sizes), take)
-        )
-        rows = zip(read, records.tolist(), whole.tolist(), strict=True)
+        before, after = self._crcs_before(records), self._after[records]
+        ranges = ValueRanges(self._spans.file, np.maximum(starts, 0), np.where(starts < 0, 0, sizes), before, after)
+        rows = zip(next(read_values([ranges], take))[0], records.tolist(), whole.tolist(), strict=True)
         values = [self._search_in(data, record) if is_whole else data for data, record, is_whole in rows]
-        crcs = np.fromiter(map(native.crc32c, values, self._crcs_before(records).tolist()), np.uint32, len(values))
-        wrong = np.flatnonzero((crcs != self._after[records]) | (self._offsets[records] < 0)).tolist()
+        crcs = np.fromiter(map(native.crc32c, values, before.tolist()), np.uint32, len(values))
+        wrong = np.flatnonzero((crcs != after) | (self._offsets[records] < 0)).tolist()
         return (self._as_array(values), wrong) if self._kind.is_fixed else self._made(records, values, wrong)
 
     def _as_array(self, values: list[memoryview]) -> Array:
@@ -257,6 +255,6 @@ class BulkValues:
         read = self._spans.file.read_many(
             np.maximum(starts, 0), np.clip(self._spans.stops[records] - starts, 0, _SEARCHED_BYTES)
         )
-        found = np.array([bytes(begin).find(marker) for some in read for begin in some], dtype=np.int64)
+        found = np.array([bytes(begin).find(marker) for begin in read], dtype=np.int64)
         offsets = within(self._spans, self._sizes, records, starts + found + len(marker) + self._spans.gaps[records])
         self._offsets[records] = np.where(found < 0, UNKNOWN, offsets)
