@@ -18,7 +18,7 @@ from dlio.loaders.dataset import VALID, Batch, PackedSamples
 from dlio.loaders.mixture import Data, Mixture
 from dlio.loaders.options import Options
 from dlio.loaders.prefetch.reads import Reads
-from dlio.loaders.prefetch.work import Work, followed, prefetched
+from dlio.loaders.prefetch.work import Work, followed
 from dlio.loaders.sampling.order import Indices
 from dlio.loaders.sampling.rank_share import End, Step
 
@@ -57,15 +57,6 @@ class ProcessSource(Protocol[B_co]):
         """Yields the batches of steps, in order; closing the generator ends the work; raises as `prefetched`."""
 
 
-def prefetched_batches(
-    source: BatchSource[T], steps: Iterable[Step], key: int, *, num_workers: int, prefetch: int, timeout: float | None
-) -> Generator[T, None, None]:
-    """Yields the batches of steps, in order, as `prefetched`: made by threads, or by processes of the source's own."""
-    if num_workers and isinstance(source, ProcessSource):
-        return source.prefetched(steps, key, prefetch, timeout)
-    return prefetched((source.work(step, key) for step in steps), num_workers, prefetch, timeout)
-
-
 @dataclass(frozen=True, slots=True)
 class ArrayBatches:
     """Makes dicts of numpy arrays (see `dlio.loaders.batches`), which several threads fill.
@@ -100,8 +91,7 @@ class ArrayBatches:
             out = batches.out_rows(self.samples, batch, rows)
             return self.samples.column_reads(step.indices[rows], out)
 
-        is_plain = self.samples.transform is None
-        size = _read_size(self.samples) if is_plain else _decode_size(self.samples, len(step.indices))
+        size = _part_size(self.samples, len(step.indices))
         item = batch | {VALID: step.valid} if self.mask else batch
         made = divided(self.samples, step, item, reads_of, fill, size)
         if mix_of(self.samples.transform) is None:
@@ -123,16 +113,13 @@ def source_of(data: Data | BatchSource[Any], options: Options, *, channels_last:
     return data
 
 
-def _read_size(samples: PackedSamples) -> int:
-    """Returns how many samples one thread reads in a row."""
-    return max(1, min(_READ_SIZE, _READ_BYTES // max(1, samples.sample_bytes)))
-
-
-def _decode_size(samples: PackedSamples, batch_size: int) -> int:
-    """Returns how many samples one thread decodes in a row: its share of the batch, if the storage is quick.
+def _part_size(samples: PackedSamples, batch_size: int) -> int:
+    """Returns how many samples one thread reads or decodes in a row: of those to decode its share, if storage is quick.
 
     Slow storage is read ahead, which takes smaller parts.
     """
+    if samples.transform is None:
+        return max(1, min(_READ_SIZE, _READ_BYTES // max(1, samples.sample_bytes)))
     fitting = _DECODE_BYTES // max(1, samples.sample_bytes)
     share = 0 if samples.opened.pace.is_slow else -(-batch_size // max(1, samples.num_threads))
     return min(_READ_SIZE, max(DECODE_SIZE, fitting, share))

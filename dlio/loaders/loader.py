@@ -23,10 +23,11 @@ from typing import Any, Generic, TypeVar, Unpack, overload
 from dlio.errors import UsageError
 from dlio.io.arrivals import arrived
 from dlio.io.threads import close_at_exit
-from dlio.loaders.batch_sources import ArrayBatches, BatchSource, prefetched_batches, source_of
+from dlio.loaders.batch_sources import ArrayBatches, BatchSource, ProcessSource, source_of
 from dlio.loaders.dataset import Batch
 from dlio.loaders.mixture import Data
 from dlio.loaders.options import Keywords, check_number, options_of, takes_options
+from dlio.loaders.prefetch.work import prefetched
 from dlio.loaders.sampling.mixed_order import MixedOrder
 from dlio.loaders.sampling.order import EpochOrder, num_lanes
 from dlio.loaders.sampling.rank import num_cores_of_rank, place_of
@@ -203,12 +204,14 @@ class Loader(Generic[B]):
         Raises:
             CorruptRecordError, StorageError: raised at the batch with the record.
         """
-        key, workers = derive(self.seed, epoch, _TRANSFORM), self.num_workers
+        key, source = derive(self.seed, epoch, _TRANSFORM), self.source
         if isinstance(steps, RankSteps):
-            self.source.samples.opened.expect(steps)
-        made = prefetched_batches(
-            self.source, steps, key, num_workers=workers, prefetch=self.prefetch, timeout=self.timeout
-        )
+            source.samples.opened.expect(steps)
+        if self.num_workers and isinstance(source, ProcessSource):
+            made = source.prefetched(steps, key, self.prefetch, self.timeout)
+        else:
+            works = (source.work(step, key) for step in steps)
+            made = prefetched(works, self.num_workers, self.prefetch, self.timeout)
         return self._watched(self._timed(made, convert), epoch)
 
     def _timed(self, made: Generator[B, None, None], convert: Callable[[B], C]) -> Generator[C, None, None]:

@@ -111,9 +111,7 @@ class Numbering:
     def locate(self, index: int) -> tuple[int, int]:
         """Returns the shard of a sample, and its record there; raises as `number`."""
         number = self.number(index)
-        stored = number if self.rows is None else int(self.rows[number])
-        shard = int(self.offsets.searchsorted(stored, side="right")) - 1
-        return shard, stored - int(self.offsets[shard])
+        return self.whole.locate(number if self.rows is None else int(self.rows[number]))
 
     def chosen(self, rows: Sequence[int] | Indices) -> Numbering:
         """Returns the numbering of some samples; raises IndexError if a row is out of range."""

@@ -124,13 +124,12 @@ def _found(data: str | Path | Manifest, cache: str | Path | bool | None) -> tupl
         if cache:
             raise UsageError("cache= needs the folder or URL of a data set, not its manifest")
         return data, None
-    manifest, filling = _cached(data, cache) if cache else found_copy(data)
+    if cache:
+        from dlio.stage.client.filling import cached  # with the engine of staging, a sixth of what the loaders import
+
+        manifest, filling = cached(data, cache)
+    else:
+        manifest, filling = found_copy(data)
     if filling is None and has_parts(manifest) and num_lanes(manifest) != Topology.from_env().num_nodes:
         return Manifest.load(data), None
     return manifest, filling
-
-
-def _cached(data: str | Path, cache: str | Path | bool) -> tuple[Manifest, Filling | None]:
-    from dlio.stage.client.filling import cached  # with the engine of staging, a sixth of what the loaders import
-
-    return cached(data, cache)

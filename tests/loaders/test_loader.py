@@ -57,7 +57,7 @@ def test_a_field_named_valid_is_not_hidden_by_the_mask(tmp_path: Path) -> None:
 
 def test_threads_share_a_batch_of_large_samples_if_the_storage_is_quick(packed: Manifest) -> None:
     samples = PackedSamples(packed, Resize(8))
-    vars(samples.numbering)["sample_bytes"] = 100_000
+    vars(samples)["sample_bytes"] = 100_000
     step = Step(np.zeros(256, np.int64), np.ones(256, bool))
 
     def num_parts(seconds_waited: float) -> int:

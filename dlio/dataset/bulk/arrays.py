@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio import native
-from dlio.dataset.bulk.ranges import ALIGNMENT, Values
+from dlio.dataset.bulk.ranges import ALIGNMENT, Values, aligned
 from dlio.dataset.checksum import Crcs, Rows
 from dlio.dataset.sample_group import Pieces
 from dlio.dataset.sample_table import SampleTable
@@ -81,8 +81,7 @@ def _empty_rows(count: int, size: int, take: Take) -> Rows:
     """Returns memory of shape (count, size) that begins at a multiple of `ALIGNMENT`."""
     num_bytes = count * size + ALIGNMENT
     memory = np.empty(num_bytes, np.uint8) if num_bytes < _POOLED_BYTES else np.frombuffer(take(num_bytes), np.uint8)
-    skipped = -memory.ctypes.data % ALIGNMENT
-    return memory[skipped : skipped + count * size].reshape(count, size)
+    return aligned(memory).reshape(count, size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from dlio.dataset.checksum import Crcs
+from dlio.dataset.checksum import Crcs, Rows
 from dlio.io.random_access import Numbers, RandomAccessFile, Take, read_ranges
 
-#: Of arrays in bytes, for the instructions that work on several numbers.
+#: Of arrays in bytes: for instructions that work on several numbers, and else TensorFlow copies, 8.5 ms for 38 MB.
 ALIGNMENT = 64
 _RUN_BYTES = 4 << 20  # by one call of the core, into one piece of memory, which loaders keep in this size
 
@@ -76,6 +76,12 @@ def read_values(ranges: Sequence[ValueRanges], take: Take) -> Iterator[Values]:
     any_wrong = wrong.any()
     for first, last in pairwise(bounds):
         yield values[first:last], wrong[first:last].nonzero()[0].tolist() if any_wrong else []
+
+
+def aligned(memory: Rows) -> Rows:
+    """Returns a view of memory, `ALIGNMENT` bytes shorter, that begins at a multiple of `ALIGNMENT`."""
+    skipped = -memory.ctypes.data % ALIGNMENT
+    return memory[skipped : skipped + len(memory) - ALIGNMENT]
 
 
 def _runs(ends: Numbers) -> list[slice]:

@@ -31,11 +31,8 @@ _UNSEARCHED = -1  # in place of an offset, as UNKNOWN
 def large_field(schema: Schema) -> str | None:
     """Returns the one field that the table does not keep, if it is of bytes or an array; else None."""
     others = [name for name in schema if name not in schema.small]
-    return others[0] if len(others) == 1 and _is_bulk(schema[others[0]]) else None
-
-
-def _is_bulk(kind: Field) -> bool:
-    return kind.is_number or str(kind) == "bytes"
+    is_bulk = len(others) == 1 and (schema[others[0]].is_number or str(schema[others[0]]) == "bytes")
+    return others[0] if is_bulk else None
 
 
 def _are_of(kind: Field, shapes: Numbers, sizes: Numbers) -> npt.NDArray[np.bool_]:
@@ -146,13 +143,10 @@ class BulkValues:
     def _read(
         self, records: Numbers, take: Take, out: OutRows | None
     ) -> tuple[list[memoryview] | list[Array] | Array | OutRows, list[int]]:
-        if self._kind.is_fixed:
-            if (offsets := self._known(records)) is not None:
-                crcs = self._crcs_before(records)
-                rows, missing = read_arrays(self._kind, self._spans, offsets, crcs, take, out)
-                return rows, ((crcs != self._after[records]) | missing).nonzero()[0].tolist()
-        elif (ranges := self.ranges(records)) is not None:
-            return self._made(records, *next(read_values([ranges], take)))
+        if self._kind.is_fixed and (offsets := self._known(records)) is not None:
+            crcs = self._crcs_before(records)
+            rows, missing = read_arrays(self._kind, self._spans, offsets, crcs, take, out)
+            return rows, ((crcs != self._after[records]) | missing).nonzero()[0].tolist()
         return self._searched(records, take)
 
     def _made(
