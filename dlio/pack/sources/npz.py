@@ -216,8 +216,9 @@ def _unpacked(path: Path, member: zipfile.ZipInfo, name: str) -> _Rows:
     try:
         data, filled = memoryview(bytearray(member.file_size)), 0  # reading all at once would take it twice
         with zipfile.ZipFile(path) as archive, archive.open(member) as file:
-            while count := file.readinto(data[filled : filled + _CHECKED_BYTES]):
-                filled += count
+            while block := file.read(_CHECKED_BYTES):
+                data[filled : filled + len(block)] = block
+                filled += len(block)
         found = npy.view(data[:filled])
         _check_values(found.shape)
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, ValueError, EOFError, RuntimeError) as error:
