@@ -33,11 +33,11 @@ def photos(folder: Path, *names: str) -> None:
 
 def tree(folder: Path) -> Made:
     root = folder / os.fsdecode(b"in\xe4")
-    photos(root, "cat/1.png", "dog/1.png", "owl/1.png", os.fsdecode(b"bee/caf\xe9.png"), os.fsdecode(b"b\xe4r/1.png"))
+    photos(root, "cat/1.png", "dog/1.png", "owl/1.png", os.fsdecode(b"bee/caf\xe9.png"))
     (root / "cat/loop").symlink_to("..")
     (root / "cat/self.png").symlink_to("self.png")
     (root / "ant").mkdir()
-    refused = {"ant": "has no images", "b\\xe4r/1.png": "not UTF-8", "bee/caf\\xe9.png": "not UTF-8"}
+    refused = {"ant": "has no images", "bee/caf\\xe9.png": "not UTF-8"}
     refused |= {"cat/loop": "points to a folder above", "cat/self.png": "cannot read"}
     return root, refused, [("cat/1.png", 1), ("dog/1.png", 2), ("owl/1.png", 3)]  # 0 is that of the bees
 
@@ -133,6 +133,19 @@ def test_raise_names_the_first_and_counts_the_others(tmp_path, make, capsys):
         said = capsys.readouterr().err
         assert refused[0][1].encode(errors="backslashreplace").decode() in said
         assert f"({len(refused) - 1} more entr" in said
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["in", "in.tar"])
+def test_a_class_without_a_name_is_refused_always_since_other_labels_follow_from_it(tmp_path, name, capsys):
+    photos(tmp_path / "in", "ant/1.png", os.fsdecode(b"b\xe4r/1.png"), "cat/1.png")
+    if name == "in.tar":
+        with tarfile.open(tmp_path / name, "w") as archive:
+            archive.add(tmp_path / "in", "in")
+    for skip in ([], ["--on-error", "skip"]):
+        assert main(["pack", str(tmp_path / name), str(tmp_path / "out"), *skip]) == 3
+        folder = "b\\xe4r" if name == "in" else "in/b\\xe4r"
+        assert f"{tmp_path / name}: the class folder {folder} is not UTF-8: rename it" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -19,10 +19,11 @@ from dlio.dataset.stored_zip import LOCAL_HEADER, LOCAL_MARK
 from dlio.errors import CorruptRecordError, SourceError, StorageError
 from dlio.formats.layouts.squashfs.blocks import Image
 from dlio.formats.layouts.squashfs.records import HiddenFiles
+from dlio.formats.payloads.paths import IMAGE_EXTENSIONS
 from dlio.io import limits
 from dlio.io.random_access import RandomAccessFile
 from dlio.pack.listing.base import Refused
-from dlio.pack.listing.keys import key_problem, printable
+from dlio.pack.listing.keys import check_folder, key_problem, printable
 
 log = logging.getLogger(__name__)
 STORED = zipfile.ZIP_STORED
@@ -94,6 +95,8 @@ def members_of(path: Path, refused: Refused) -> Iterator[ArchiveMember]:
         for member in _members(path, refused):
             parts = PurePosixPath(member.name).parts
             if problem := key_problem(member.name):
+                if member.name.lower().endswith(IMAGE_EXTENSIONS):
+                    check_folder(path, member.name.rpartition("/")[0])
                 refused.append((printable(member.name), f"{path}: {problem}"))
             elif ".." in parts or member.name.startswith("/") or not parts:
                 problem = f"the name {member.name!r} points outside the archive: create the archive again"

@@ -36,6 +36,12 @@ def key_problem(name: str) -> str | None:
     return None
 
 
+def check_folder(where: Path, name: str) -> None:
+    """Raises SourceError for a folder that can name no class: without it, the classes after it had other labels."""
+    if printable(name) != name:
+        raise SourceError(f"{where}: the class folder {printable(name)} is not UTF-8: rename it, or move it away")
+
+
 def printable(name: str) -> str:
     """Returns a name as UTF-8 text; bytes of a file name that are not UTF-8 become escapes such as `\\xe9`."""
     return name.encode(errors="surrogateescape").decode(errors="backslashreplace")

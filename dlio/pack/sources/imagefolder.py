@@ -19,7 +19,7 @@ from dlio.pack.listing.classes import check_no_splits, pinned
 from dlio.pack.listing.image_files import ImageFiles, file_states
 from dlio.pack.listing.image_objects import class_objects
 from dlio.pack.listing.image_tree import LeftOut, folders_in, is_folder, look, walk_each, without_images
-from dlio.pack.listing.keys import Keys, key_problem, printable
+from dlio.pack.listing.keys import Keys, check_folder, key_problem, printable
 from dlio.pack.listing.lists import list_path
 from dlio.urls import is_url
 
@@ -85,6 +85,8 @@ def _listing(path: Path, classes: tuple[str, ...], *, checked: bool) -> Listing:
     folders, loose, others = look(path)
     if not folders:
         raise SourceError(f"{path} has no class folders: expected one folder of images for each class")
+    for name in folders:
+        check_folder(path, name)
     if checked:
         one = f"--option split={folders[0]} packs one, with the classes of all"
         check_no_splits(path, folders, f"{one}, --option split=no if these are classes")
@@ -109,9 +111,9 @@ def _names(
             keys = _keys(path, [f"{below}/{image}" for image in images], refused)
             count, num_images = count + len(keys), num_images + len(images)
             yield from keys
-        if not num_images and printable(name) not in dict(refused):
-            refused.append((printable(name), without_images(path / name)))
-        elif key_problem(name) is None:  # also if its images are refused, or unknown: the others keep their labels
+        if not num_images and name not in dict(refused):
+            refused.append((name, without_images(path / name)))
+        else:  # also if its images are refused, or unknown: the others keep their labels
             counts[name] = count
 
 
