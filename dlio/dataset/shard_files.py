@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from dlio import formats
@@ -18,6 +19,7 @@ from dlio.formats.layouts.file_list import FOLDER, SUFFIX, FileList
 from dlio.io.arrivals import Arrivals
 from dlio.io.files import digest_file, read_blocks
 
+_log = logging.getLogger(__name__)
 _BASE = re.compile(r"base[0-9]+")  # a link to the set that the records are of
 
 
@@ -133,11 +135,19 @@ def check_base(root: Path, shard: Shard, table: File | None) -> None:
     link, slash, _ = shard.files[0].name.partition("/")
     if not slash or not (root / link).is_symlink():
         return
+    if table is None:
+        _tell_of_whole(root / link)
     for file in [table] if table else shard.files:
         path = root / file.name
         check_size(path, file.num_bytes, shard)
         if digest_file(path, file.digest.partition(":")[0]) != file.digest:
             raise CorruptRecordError(path, f"it is not what this set was made of{advice_if_lost(path)}")
+
+
+@cache  # once in a process for each link
+def _tell_of_whole(link: Path) -> None:
+    problem = "shards without a table of their samples, so each process reads all of a shard when it opens it"
+    _log.warning("%s points to %s: pack them again, or copy the files with dlio stage", link, problem)
 
 
 def check_size(path: Path, num_bytes: int, shard: Shard) -> None:

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -116,6 +117,17 @@ def test_a_set_whose_base_was_packed_again_reads_no_other_samples(tmp_path, name
     shutil.rmtree(changed.root)
     with pytest.raises(StorageError, match=r"base0 points to .*/packed, .*: make this set again from it"):
         dlio.info(part.root)
+
+
+def test_shards_behind_a_link_that_are_read_whole_are_told_of_once(tmp_path, caplog):
+    make_image_folder(tmp_path / "photos", {"cat": 2, "dog": 2})
+    packed = dlio.pack(tmp_path / "photos", tmp_path / "packed", engine="serial", format="tfrecord", num_shards=2)
+    some = dlio.select(packed, tmp_path / "some", where=["label=0"])
+    assert len(samples(some.root)) == 2 and not caplog.records
+    replace(some, shards=tuple(shard.replace(files=shard.files[:-1]) for shard in some.shards)).save(some.root)
+    assert len(samples(some.root)) == len(samples(some.root)) == 2
+    (record,) = caplog.records
+    assert f"{some.root}/base0 points to shards without a table of their samples" in record.getMessage()
 
 
 @settings(max_examples=50)
