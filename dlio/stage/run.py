@@ -25,7 +25,8 @@ from dlio.io.files import FULL, storage_errors
 from dlio.io.filesystems import existing, filesystem_of
 from dlio.io.sizes import format_size
 from dlio.stage.choose.choice import Choice, chosen, is_elsewhere, machine_of
-from dlio.stage.copies.locations import folder_for_us, remember
+from dlio.stage.copies.live_folder import LiveFolder
+from dlio.stage.copies.locations import folder_for_us, remember, safe_copies
 from dlio.stage.copies.node_cache import room
 from dlio.stage.engine.complete import complete
 from dlio.stage.meeting.listing import ListOnce, by_processes
@@ -122,11 +123,20 @@ def _carried_out(strategy: Strategy, job: Job) -> Outcome:
         raise
 
 
+def _warn_of_others(job: Job, name: str) -> None:
+    """Warns of a copy that is being filled here by a strategy whose copies have other names: it is not joined."""
+    for copy in safe_copies(job.manifest.content_id, [job.dest]):
+        if ("." in copy.copy) != ("." in name) and not copy.has_manifest() and LiveFolder(copy).agent():
+            _log.warning("%s is being filled, and %s is one more copy, by another strategy", copy.path, name)
+
+
 def _carry_out(choice: Choice, started: float) -> tuple[Manifest, StageSummary]:
     """Returns the same as `run`."""
     job, strategy = choice.job, load(choice.name)
     if choice.cost:
         _log.info("staging by %s: %s", choice.name, choice.cost.why)
+    else:
+        _warn_of_others(job, strategy.copy_name(job))
     if not strategy.NEEDS.exchange:
         mpi.agreed()
     with trace.span("stage", "stage", str(job.source)):

@@ -211,8 +211,10 @@ def test_a_second_copy_by_another_strategy_is_refused_or_told_and_none_that_fail
         assert main(parts) == 4
         assert f"{node.folder.path} is filled for another job, with another strategy, which stays, and " in caplog.text
         assert list((tmp_path / "dlio/.leases").iterdir()) == []
+        parts.remove("--background")
+        assert main(parts) == 0 and f"{node.folder.path} is being filled, and " in caplog.text
     caplog.clear()
-    assert main(parts) == 4 and "which stays" not in caplog.text
+    assert main(parts) == 0 and not caplog.text
 
 
 def test_a_complete_copy_may_be_asked_for_by_any_strategy(source: Manifest, tmp_path: Path) -> None:
