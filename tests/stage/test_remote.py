@@ -15,7 +15,7 @@ from dlio.errors import DigestError, ManifestError, StorageError, UsageError
 from dlio.io import remote_files
 from dlio.loaders.opened import open_data
 from dlio.stage.run import run
-from dlio.stage.transfer.remote import Remote
+from dlio.stage.transfer.remote import remote_set
 from tests.helpers.s3_server import s3_server
 from tests.helpers.staging import MiB, damaged_files, interrupted_after, write_dataset
 from tests.helpers.web import WebServer, running
@@ -61,7 +61,7 @@ def test_a_web_servers_data_set_is_read_in_ranges(web: WebServer, dataset: Manif
 
 def test_a_range_is_read_into_its_place(web: WebServer, dataset: Manifest) -> None:
     file, target = dataset.shards[4].files[0], bytearray(100)
-    Remote(web.url).read_range(file, 5 * MiB, memoryview(target))
+    remote_set(web.url).read_range(file, 5 * MiB, memoryview(target))
     assert bytes(target) == (dataset.root / file.name).read_bytes()[5 * MiB : 5 * MiB + 100]
 
 

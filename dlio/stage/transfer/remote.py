@@ -11,8 +11,7 @@ from urllib.parse import unquote
 
 from dlio.cached import cached_property
 from dlio.dataset import tree
-from dlio.dataset.location import TREE_SUFFIX
-from dlio.dataset.manifest import NAME, File
+from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.dataset.remote import fetch_manifest, fetch_range
 from dlio.errors import StorageError, UsageError
 from dlio.io.remote_files import RemoteFiles
@@ -21,26 +20,25 @@ from dlio.stage.copies.tree import check_reserved
 
 
 class Remote:
-    """A data set at a URL.
+    """A data set at a URL, or any file there, copied as it is; see `StagingSource`, `remote_set` and `remote_file`.
 
-    Args:
-        url: of the folder that holds manifest.jsonl. Keys and endpoints come from the environment or fsspec's
-            configuration.
-
-    Raises:
-        ManifestError, StorageError, UsageError, MissingPackageError: as `source_of`.
+    The server names the version of a file's content (an ETag, or the time of its last change), which each request must
+    meet; "" for a data set.
     """
 
-    def __init__(self, url: str) -> None:
-        self._files = RemoteFiles(url)
-        self.manifest = fetch_manifest(self._files)
+    def __init__(self, files: RemoteFiles, manifest: Manifest, table: bytes = b"", version: str = "") -> None:
+        """Takes the files of the URL's folder; of a single file also the list of it, and its version."""
+        self._files, self.manifest, self._table, self._version = files, manifest, table, version
 
     def __str__(self) -> str:
-        return str(self._files)
+        return f"{self._files}/{self.manifest.path.name}" if self._version else str(self._files)
+
+    def _is_list(self, file: File) -> bool:
+        return bool(self._version) and file.name == self.manifest.shards[0].files[0].name
 
     def name_of(self, file: File) -> str:
         """Returns the URL of a file, without user and password."""
-        return f"{self}/{file.name}"
+        return f"the list of {self}" if self._is_list(file) else f"{self._files}/{file.name}"
 
     def access(self, file: File | None) -> Access:
         """Returns that only this user may read it, since a URL does not say who may."""
@@ -48,8 +46,12 @@ class Remote:
 
     def read_range(self, file: File, offset: int, target: memoryview) -> None:
         """Fills `target`; see `StagingSource`."""
-        self._check_ranges(file, len(target))
-        target[:] = fetch_range(self._files, file.name, offset, offset + len(target))
+        end = offset + len(target)
+        if self._is_list(file):
+            target[:] = self._table[offset:end]
+        elif target or not self._version:
+            self._check_ranges(file, len(target))
+            target[:] = fetch_range(self._files, file.name, offset, end, self._version)
 
     def close(self) -> None:
         """Does nothing: connections are kept for the next requests."""
@@ -63,16 +65,25 @@ class Remote:
 
     @cached_property
     def _answers_ranges(self) -> bool:
-        return len(self._files.fetch(NAME, 1, (0, 1))) == 1
+        return bool(self._version) or len(self._files.fetch(NAME, 1, (0, 1))) == 1
 
 
-class RemoteFile:
-    """Any file at a URL, copied as it is; see `StagingSource`.
-
-    The server names the version of its content (an ETag, or the time of its last change), which each request must meet.
+def remote_set(url: str) -> Remote:
+    """Returns a data set at a URL.
 
     Args:
-        url: as `Remote`; of the file.
+        url: of the folder that holds manifest.jsonl. Keys and endpoints come from the environment or fsspec's
+            configuration.
+
+    Raises:
+        ManifestError, StorageError, UsageError, MissingPackageError: as `source_of`.
+    """
+    files = RemoteFiles(url)
+    return Remote(files, fetch_manifest(files))
+
+
+def remote_file(url: str) -> Remote:
+    """Returns any file at a URL, as `remote_set`.
 
     Raises:
         UsageError: it cannot be a file's.
@@ -80,44 +91,18 @@ class RemoteFile:
             answers no ranges.
         MissingPackageError: as `source_of`.
     """
-
-    def __init__(self, url: str) -> None:
-        folder, _, name = url.rpartition("/")
-        self._files = RemoteFiles(folder)
-        name = unquote(name) if self._files.is_web else name
-        if name in ("", ".", "..") or not name.isprintable() or "/" in name:
-            raise UsageError(f"{self._files}/{name} does not end with the name of a file")
-        state = self._files.state(name)
-        check_reserved(name)
-        if not state.version:
-            raise StorageError(
-                f"{self._files}/{name}: its server gives neither an ETag nor the time of the last change, so a newer "
-                "file "
-                "would not be noticed: copy it to a folder first, and stage that"
-            )
-        entry = tree.Entry("file", name, PRIVATE.mode, state.time, 0, state.num_bytes)
-        self._version, self._table_name = state.version, f"{name}{TREE_SUFFIX}"
-        self._table = tree.encoded([entry], f"{self._files}/{name}", state.version)
-        self.manifest = tree.manifest_of([entry], self._table, Path(str(self._files)))
-
-    def __str__(self) -> str:
-        return f"{self._files}/{self._table_name.removesuffix(TREE_SUFFIX)}"
-
-    def name_of(self, file: File) -> str:
-        """Returns the URL of the file, without user and password."""
-        return f"the list of {self}" if file.name == self._table_name else str(self)
-
-    def access(self, file: File | None) -> Access:
-        """Returns that only this user may read it, since a URL does not say who may."""
-        return PRIVATE
-
-    def read_range(self, file: File, offset: int, target: memoryview) -> None:
-        """Fills `target`; see `StagingSource`."""
-        end = offset + len(target)
-        if file.name == self._table_name:
-            target[:] = self._table[offset:end]
-        elif target:
-            target[:] = fetch_range(self._files, file.name, offset, end, self._version)
-
-    def close(self) -> None:
-        """Does nothing, as `Remote.close`."""
+    folder, _, name = url.rpartition("/")
+    files = RemoteFiles(folder)
+    name = unquote(name) if files.is_web else name
+    if name in ("", ".", "..") or not name.isprintable() or "/" in name:
+        raise UsageError(f"{files}/{name} does not end with the name of a file")
+    state = files.state(name)
+    check_reserved(name)
+    if not state.version:
+        raise StorageError(
+            f"{files}/{name}: its server gives neither an ETag nor the time of the last change, so a newer file would "
+            "not be noticed: copy it to a folder first, and stage that"
+        )
+    entry = tree.Entry("file", name, PRIVATE.mode, state.time, 0, state.num_bytes)
+    table = tree.encoded([entry], f"{files}/{name}", state.version)
+    return Remote(files, tree.manifest_of([entry], table, Path(str(files))), table, state.version)

@@ -74,9 +74,9 @@ def source_of(dataset: str | PathLike[str] | Manifest | StagingSource) -> Stagin
     if isinstance(dataset, StagingSource):
         return dataset
     if names_url(dataset):
-        from dlio.stage.transfer.remote import Remote
+        from dlio.stage.transfer.remote import remote_set
 
-        return Remote(os.fspath(dataset).removesuffix(f"/{NAME}"))
+        return remote_set(os.fspath(dataset).removesuffix(f"/{NAME}"))
     return _mounted(Manifest.load(Path(dataset)))
 
 

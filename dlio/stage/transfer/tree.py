@@ -43,7 +43,7 @@ def anything(
             (dlio/stage/meeting/listing.py); None to list it here.
 
     Raises:
-        DlioError: as `source_of`; for a folder without a data set as `TreeFolder`, for a URL as `RemoteFile`.
+        DlioError: as `source_of`; for a folder without a data set as `TreeFolder`, for a URL as `remote_file`.
     """
     if isinstance(given, str | PathLike) and names_url(given):
         return _at_url(os.fspath(given))
@@ -94,10 +94,10 @@ def _at_url(url: str) -> StagingSource:
         reason = error.__cause__ if isinstance(error, ManifestError) else error
         if getattr(reason, "errno", None) not in _NO_FILE or "/" not in url.partition("://")[2].rstrip("/"):
             raise
-        from dlio.stage.transfer.remote import RemoteFile
+        from dlio.stage.transfer.remote import remote_file
 
         try:
-            return RemoteFile(url)
+            return remote_file(url)
         except StorageError as another:
             if another.errno not in _NO_FILE:
                 raise

@@ -17,7 +17,7 @@ from dlio.dataset.sample_table import SUFFIX
 from dlio.errors import DlioError
 from dlio.formats import names
 from dlio.sources import image_folder
-from dlio.stage.transfer.remote import Remote
+from dlio.stage.transfer.remote import remote_set
 from tests.helpers.images import make_image_folder
 from tools.fuzz.inputs import Files, case_of, fixed, read_folder, with_case
 from tools.fuzz.targets import Target, require
@@ -62,7 +62,7 @@ def check_answer(root: Path, files: Files) -> None:
     MemoryFileSystem.store.clear()
     MemoryFileSystem().pipe_file(f"/set/{NAME}", files[NAME])
     MemoryFileSystem.store[f"/set/{NAME}"].seek(0)
-    manifest = Remote(_URL).manifest
+    manifest = remote_set(_URL).manifest
     for file in (file for shard in manifest.shards for file in shard.files):
         require((root / file.name).resolve().is_relative_to(root), f"files lie in the folder ({file.name!r})")
     require(len(manifest.content_id) == 32, "a manifest has a content id")
