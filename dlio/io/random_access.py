@@ -202,7 +202,7 @@ def read_ranges(
     places: Numbers,
     crcs: npt.NDArray[np.uint32] | None = None,
 ) -> Numbers:
-    """Reads n ranges to places in memory; by the core without Python's lock, unless a file is arriving.
+    """Reads n ranges to places in memory; by the core without Python's lock, in a fifth of the time, if none arrives.
 
     Args:
         files: the files.
@@ -219,10 +219,17 @@ def read_ranges(
     Raises:
         StorageError: a file cannot be read.
     """
+    counts, done = np.zeros_like(sizes), 0
     if not native.available or any(file.is_arriving for file in files):
-        return _read_each(files, which, offsets, sizes, memory, places, crcs)
+        for number, file in enumerate(files):
+            rows = (which == number).nonzero()[0]
+            for row, data in zip(rows.tolist(), _pieces(file, offsets[rows], sizes[rows]), strict=True):
+                memory[places[row] : places[row] + len(data)] = data
+                counts[row] = len(data)
+                if crcs is not None:
+                    crcs[row] = native.crc32c(data, int(crcs[row]))
+        return counts
     descriptors = np.array([file._open() for file in files], np.int64)[which]
-    counts, done = np.empty_like(sizes), 0
     while done < len(sizes):
         rest = slice(done, None)
         counts[rest], num_read, error, waited = native.read_ranges(
@@ -232,27 +239,6 @@ def read_ranges(
         done += num_read
         if error not in (0, errno.EINTR):
             raise files[which[done]]._unreadable(error, int(offsets[done]))
-    return counts
-
-
-def _read_each(
-    files: Sequence[RandomAccessFile],
-    which: Numbers,
-    offsets: Numbers,
-    sizes: Numbers,
-    memory: memoryview,
-    places: Numbers,
-    crcs: npt.NDArray[np.uint32] | None,
-) -> Numbers:
-    """Does what `read_ranges` does, in five times its time."""
-    counts = np.zeros_like(sizes)
-    for number, file in enumerate(files):
-        rows = (which == number).nonzero()[0]
-        for row, data in zip(rows.tolist(), _pieces(file, offsets[rows], sizes[rows]), strict=True):
-            memory[places[row] : places[row] + len(data)] = data
-            counts[row] = len(data)
-            if crcs is not None:
-                crcs[row] = native.crc32c(data, int(crcs[row]))
     return counts
 
 
