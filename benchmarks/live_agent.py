@@ -47,7 +47,7 @@ class Agent:
 
     def __init__(self, source: Path, dest: Path, node: int, nodes: int) -> None:
         task = Task(str(source), dest, "replicate", Topology(node, nodes, 0, 1, node, nodes))
-        self.folder: StagedFolder = task.prepared()[2]
+        self.folder = StagedFolder(dest, task.planned()[2])
         self.began = time.perf_counter()
         launch.agent(task.to_json(), LiveFolder(self.folder).log)
         record = LiveFolder(self.folder).agent()

@@ -122,7 +122,7 @@ def _begin(args: argparse.Namespace) -> int:
         source, said = anything(args.dataset, list_once), Listeners(partial(_say_dest, args))
         asked: Asked = {"strategy": args.strategy, "options": _options(args), "listeners": said}
         try:
-            folder = ensure_agent(args.dataset, args.dest, find=lambda _: source, cache_bytes=args.cache_size, **asked)
+            folder = ensure_agent(args.dataset, args.dest, source=source, cache_bytes=args.cache_size, **asked)
             path = str(replace(source.manifest, root=folder.path).path)
         except NoRoomError as error:  # no reason for a job to fail
             complain(error.text)

@@ -22,7 +22,9 @@ from dlio.rights.access import Access
 from dlio.stage.client.client import Client
 from dlio.stage.client.start import Task
 from dlio.stage.copies.base_folder import open_up
+from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
+from dlio.stage.copies.locations import folder_for_us
 from dlio.stage.engine.background import Background
 from dlio.stage.engine.complete import begin_copy
 from dlio.stage.engine.fetch import Fetching
@@ -31,6 +33,7 @@ from dlio.stage.engine.store import Store
 from dlio.stage.meeting import meeting
 from dlio.stage.meeting.folder import MEET, MeetingFolder, meeting_folder
 from dlio.stage.meeting.meeting import Meeting
+from dlio.stage.planning.job import Job
 from dlio.stage.planning.plan import Plan
 from dlio.stage.protocol import tcp, wire
 from dlio.stage.protocol.connection import CLIENT_BYTES, Connection
@@ -76,6 +79,12 @@ def task(source: Path, dest: Path, rank: int = 0, count: int = 1, **more: object
     return Task(str(source), dest, topology=topology_of(rank, count), **given)  # type: ignore[arg-type]
 
 
+def prepared(given: Task) -> tuple[Job, Plan, StagedFolder]:
+    """Returns a task's job, the part of its node, and the folder of the copy."""
+    job, plan, copy = given.planned()
+    return job, plan, folder_for_us(job.dest, copy, plan.wanted)
+
+
 def background(given: Task) -> Background:
     """Returns what an agent is that says nothing."""
     return Background(given, lambda _: None, lambda _: None)
@@ -84,7 +93,7 @@ def background(given: Task) -> Background:
 @contextmanager
 def filled(given: Task, claim: Claim | None) -> Iterator[Node]:
     """Yields a node that fetches and serves, until the block ends."""
-    job, plan, folder = given.prepared()
+    job, plan, folder = prepared(given)
     plan = within_room(background(given).fitted(plan, folder), folder, claim, job.holder)
     with closing(Node(job, plan, folder)) as node:
         node.begin(claim)
@@ -98,7 +107,7 @@ class _Left(BaseException):
 @contextmanager
 def working(given: Task) -> Iterator[Node]:
     """Yields a node running in threads of this process, which holds the claim on the copy."""
-    job, plan, folder = given.prepared()
+    job, plan, folder = prepared(given)
     open_up(folder.dest)
     with suppress(_Left), claimed(folder.claims, lambda: folder.holds(plan.wanted)) as claims:
         if claims:

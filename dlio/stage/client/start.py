@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -28,7 +28,7 @@ from dlio.stage.copies import lease
 from dlio.stage.copies.base_folder import check_names
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
-from dlio.stage.copies.locations import choosing_again, folder_for_us, open_for_us, remember
+from dlio.stage.copies.locations import folder_for_us, in_folder_for_us, remember
 from dlio.stage.copies.node_cache import await_leader
 from dlio.stage.planning.job import NO_OPTIONS, Asked, Job, Options
 from dlio.stage.planning.plan import Plan
@@ -106,18 +106,16 @@ class Task:
             self.dataset, self.dest, strategy=self.strategy, options=self.options, cache_bytes=self.cache_bytes
         )
 
-    def prepared(self) -> tuple[Job, Plan, StagedFolder]:
-        """Returns the job, this node's part if it has room for all, and the folder of the copy; raises DlioError."""
+    def planned(self) -> tuple[Job, Plan, str]:
+        """Returns the job, this node's part if it has room for all, and the name of the copy; raises DlioError."""
         source = TreeFolder(Path(self.dataset), self.listed.encode()) if self.listed else anything(self.dataset)
         job = Job(source, self.dest, self.topology, self.options, holder=self.holder)
-        return job, *_prepared(job, load(self.strategy))
+        return job, *_planned(job, load(self.strategy))
 
 
-def _prepared(job: Job, chosen: Strategy) -> tuple[Plan, StagedFolder]:
-    """Returns this node's part if it has room for all, and the folder of the copy; raises DlioError."""
+def _planned(job: Job, chosen: Strategy) -> tuple[Plan, str]:
     check_names(job.manifest)
-    plan = chosen.plan(job).among(*_numbers(job.topology))
-    return plan, folder_for_us(job.dest, chosen.copy_name(job), plan.wanted)
+    return chosen.plan(job).among(*_numbers(job.topology)), chosen.copy_name(job)
 
 
 def _numbers(topology: Topology) -> tuple[int, int]:
@@ -129,7 +127,7 @@ def ensure_agent(
     dataset: str | os.PathLike[str],
     dest: str | os.PathLike[str] | None = None,
     *,
-    find: Callable[[str], StagingSource] = source_of,
+    source: StagingSource | None = None,
     cache_bytes: int | None = None,
     **asked: Unpack[Asked],
 ) -> StagedFolder:
@@ -139,7 +137,7 @@ def ensure_agent(
 
     Args:
         dataset, dest: as `dlio.stage`.
-        find: returns the source of `dataset`; by default that of a data set only.
+        source: of `dataset`; by default that of a data set only.
         cache_bytes: the most that this node keeps; by default as much as there is room.
         asked: see `Asked`; the strategy is by default that of this job's agent that is here already.
 
@@ -148,7 +146,7 @@ def ensure_agent(
         DlioError: as `dlio.stage`, or the agent could not start.
     """
     name = os.fspath(dataset) if "://" in os.fspath(dataset) else os.path.abspath(dataset)  # noqa: PTH100
-    source = find(name)
+    source = source or source_of(name)
     if asked.get("strategy", AUTO) == AUTO and (task := _under_way(source.manifest.content_id, dest)):
         dest, cache_bytes = task.dest, task.cache_bytes if cache_bytes is None else cache_bytes
         asked |= {"strategy": task.strategy, "options": asked.get("options", NO_OPTIONS).over(task.options)}
@@ -163,7 +161,8 @@ def ensure_agent(
         task = Task(
             name, job.dest, choice.name, job.topology, job.options, cache_bytes, modules=modules, listed=listed
         )  # fmt: skip
-        return choosing_again(partial(_ensured, task, job, asked.get("strategy", AUTO)))
+        plan, copy = _planned(job, load(choice.name))
+        return in_folder_for_us(job.dest, copy, plan.wanted, partial(_ensured, task, plan, asked.get("strategy", AUTO)))
     except StorageError as error:
         if error.errno not in FULL or source.manifest.format == TREE:
             raise
@@ -171,15 +170,13 @@ def ensure_agent(
         raise NoRoomError(error.errno, f"{error.text}: {advice}") from error
 
 
-def _ensured(task: Task, job: Job, strategy: str) -> StagedFolder:
+def _ensured(task: Task, plan: Plan, strategy: str, folder: StagedFolder) -> StagedFolder:
     """Returns the folder of a copy that an agent fills or has filled; raises TakenError if it is another user's now.
 
     `strategy` is what the user asked for.
     """
-    plan, folder = _prepared(job, load(task.strategy))
-    open_for_us(folder)
-    remember(job.dest)
-    await_leader(job.topology, lambda: is_served(folder, plan))  # rather than start many agents that give up
+    remember(task.dest)
+    await_leader(task.topology, lambda: is_served(folder, plan))  # rather than start many agents that give up
     _check_asked(task, strategy, folder, plan)  # before the lease, which nobody would give back
     lease.take(folder)
     if answer(folder) is None and not _needs_none(folder, plan):
@@ -187,13 +184,13 @@ def _ensured(task: Task, job: Job, strategy: str) -> StagedFolder:
             launch.agent(task.to_json(), LiveFolder(folder).log)
         except StorageError as error:
             if plan.needs_peers or not folder.holds(plan.wanted):
-                if job.topology.world_size == 1 and not folder.path.exists():  # else another process may have begun it
+                if task.topology.world_size == 1 and not folder.path.exists():  # else another process may have begun it
                     with suppress(StorageError):  # the first error counts
                         lease.drop(folder, task.job)
                 raise
             _log.info("%s is not served to other nodes: %s", folder.path, error.text)
         lease.take(folder)  # there may have been no room for one before
-    if folder_for_us(job.dest, folder.copy, plan.wanted) != folder:  # so the agent has chosen another, too
+    if folder_for_us(task.dest, folder.copy, plan.wanted) != folder:  # so the agent has chosen another, too
         raise TakenError(f"{folder.path} was created by another user first: stage again")
     return folder
 

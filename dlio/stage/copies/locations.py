@@ -214,19 +214,27 @@ def folder_for_us(dest: Path, copy: str, wanted: Sequence[File]) -> StagedFolder
     )
 
 
-def choosing_again(work: Callable[[], T]) -> T:
-    """Returns what `work` returns, which begins with `folder_for_us`.
+def in_folder_for_us(dest: Path, copy: str, wanted: Sequence[File], work: Callable[[StagedFolder], T]) -> T:
+    """Returns what `work` returns for `folder_for_us`, once the folders around it are as open to others as DEST is.
 
-    If another user takes that folder before `work` has claimed it, it is done again, and gets the folder that is this
+    If another user takes that folder before `work` has claimed it, this is done again, in the folder that is this
     user's alone.
 
     Raises:
-        StorageError: as `work`; a TakenError if the folder is lost at each try.
+        StorageError: as `folder_for_us` and `work`, or a folder cannot be made; a TakenError if the folder is lost at
+            each try.
     """
+
+    def attempt() -> T:
+        folder = folder_for_us(dest, copy, wanted)
+        open_up(folder.dest)
+        check_safe(folder)
+        return work(folder)
+
     for _ in range(_TRIES - 1):
         with suppress(TakenError):
-            return work()
-    return work()
+            return attempt()
+    return attempt()
 
 
 def _may_make(folder: StagedFolder, user: int) -> bool:
@@ -256,17 +264,6 @@ def _owner(path: str) -> int | None:
             return os.lstat(path).st_uid
         except FileNotFoundError:
             return None
-
-
-def open_for_us(folder: StagedFolder) -> None:
-    """Makes the folders around a copy of `folder_for_us`, as open to other users as DEST is.
-
-    Raises:
-        TakenError: another user was quicker, and can replace or change the copy.
-        StorageError: a folder cannot be made.
-    """
-    open_up(folder.dest)
-    check_safe(folder)
 
 
 def check_safe(folder: StagedFolder) -> None:

@@ -23,10 +23,10 @@ from dlio.stage.client import launch
 from dlio.stage.client.start import START_SECONDS, Task, is_served
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
-from dlio.stage.copies.locations import check_safe, choosing_again, open_for_us
+from dlio.stage.copies.locations import check_safe, in_folder_for_us
 from dlio.stage.copies.node_cache import give_way
 from dlio.stage.engine.background import AgentStopped, Background
-from dlio.stage.engine.complete import Claims, carry_out
+from dlio.stage.engine.complete import carry_out
 from dlio.stage.planning.job import Job
 from dlio.stage.planning.plan import Plan
 
@@ -43,9 +43,16 @@ def work(task: Task, say: Callable[[str], None]) -> None:
     Raises:
         DlioError: the agent cannot start.
     """
-    with suppress(AgentStopped), ExitStack() as stack:
-        job, plan, folder, claims = choosing_again(partial(_chosen, stack, task))
+    job, plan, copy = task.planned()
+    with suppress(AgentStopped):
+        in_folder_for_us(job.dest, copy, plan.wanted, partial(_fill, task, say, job, plan))
+
+
+def _fill(task: Task, say: Callable[[str], None], job: Job, plan: Plan, folder: StagedFolder) -> None:
+    with ExitStack() as stack:
+        claims = stack.enter_context(claimed(folder.claims, _is_served(folder, plan), give_way=give_way(folder)))
         if claims is None:
+            check_safe(folder)
             say("ready")
             return
         background = Background(task, say, _log_to, stack.close)
@@ -55,16 +62,6 @@ def work(task: Task, say: Callable[[str], None]) -> None:
             if background.may_write:  # the claim is over when this process is
                 _exit(1)
             raise
-
-
-def _chosen(stack: ExitStack, task: Task) -> tuple[Job, Plan, StagedFolder, Claims | None]:
-    """Returns as `Task.prepared`, and this process's claim; None if another process serves the copy."""
-    job, plan, folder = task.prepared()
-    open_for_us(folder)
-    claims = stack.enter_context(claimed(folder.claims, _is_served(folder, plan), give_way=give_way(folder)))
-    if claims is None:
-        check_safe(folder)
-    return job, plan, folder, claims
 
 
 def _is_served(folder: StagedFolder, plan: Plan) -> Callable[[], bool]:

@@ -27,7 +27,7 @@ from dlio.stage.copies import lease
 from dlio.stage.copies.base_folder import check_names
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
-from dlio.stage.copies.locations import check_safe, choosing_again, folder_for_us, open_for_us
+from dlio.stage.copies.locations import check_safe, in_folder_for_us
 from dlio.stage.copies.node_cache import await_leader, give_way, is_being_filled, remove_own
 from dlio.stage.engine.foreground import Foreground
 from dlio.stage.engine.node import Node, within_room
@@ -66,9 +66,11 @@ def complete(job: Job, strategy: Strategy, meeting: Meeting | None = None) -> Ou
     """
     try:
         if strategy.NEEDS.shared:
-            found = choosing_again(partial(_complete_together, job, strategy))
+            wanted, work = files_of(job.manifest.shards), partial(_complete_together, job, strategy)
         else:
-            found = choosing_again(partial(_complete, job, strategy.plan(job), strategy.copy_name(job), meeting))
+            plan = strategy.plan(job)
+            wanted, work = plan.wanted, partial(_complete, job, plan, meeting)
+        found = in_folder_for_us(job.dest, strategy.copy_name(job), wanted, work)
     except BaseException as error:
         if meeting:
             problem = error.text if isinstance(error, DlioError) else str(error)
@@ -78,12 +80,9 @@ def complete(job: Job, strategy: Strategy, meeting: Meeting | None = None) -> Ou
     return found
 
 
-def _complete(job: Job, plan: Plan, copy: str, meeting: Meeting | None) -> Outcome:
+def _complete(job: Job, plan: Plan, meeting: Meeting | None, folder: StagedFolder) -> Outcome:
     """Returns as `complete`; raises TakenError if another user has taken the folder."""
-    wanted = plan.wanted
-    folder = folder_for_us(job.dest, copy, wanted)
-    open_for_us(folder)
-    staged = replace(plan.manifest, root=folder.path)
+    wanted, staged = plan.wanted, replace(plan.manifest, root=folder.path)
     lease.take(folder)
     if folder.holds(wanted):
         if (live := LiveFolder(folder)).path.exists() and not is_being_filled(folder):
@@ -116,19 +115,17 @@ def _complete(job: Job, plan: Plan, copy: str, meeting: Meeting | None) -> Outco
     return replace(filled, manifest=staged)
 
 
-def _complete_together(job: Job, strategy: Strategy) -> Outcome:
+def _complete_together(job: Job, strategy: Strategy, whole: StagedFolder) -> Outcome:
     """Returns as `complete`, of a copy that all nodes see: they fill it together, each its share first.
 
     Then a node goes through the other shares. It waits for a share whose node works, and copies a share whose node died
     or never came. So the copy is complete when the first node returns, whichever node is lost.
     """
-    check_names(job.manifest)
-    whole = folder_for_us(job.dest, strategy.copy_name(job), files_of(job.manifest.shards))
-    staged = replace(job.manifest, root=whole.path)
-    if whole.holds(files_of(job.manifest.shards)):
+    wanted, staged = files_of(job.manifest.shards), replace(job.manifest, root=whole.path)
+    if whole.holds(wanted):
         check_safe(whole)
         return Outcome(staged)
-    open_for_us(whole)
+    check_names(job.manifest)
     laid_out = strategy.layouts(job) if isinstance(strategy, LayingOut) else {}
     create = (lambda path, file: laid_out[file.name].create(path)) if laid_out else None
     node, nodes = job.topology.node_and_count or (0, 1)
@@ -142,7 +139,7 @@ def _complete_together(job: Job, strategy: Strategy) -> Outcome:
         if claim is not None:
             for share in range(nodes):
                 LiveFolder(replace(whole, share=f"{share}of{nodes}")).remove_unfinished()  # of killed nodes
-            whole.finish(job.manifest, [file.name for file in files_of(job.manifest.shards)], job.access(None))
+            whole.finish(job.manifest, [file.name for file in wanted], job.access(None))
     check_safe(whole)
     return Outcome(staged, sum(each.source_bytes for each in done), sum(each.copied_bytes for each in done))
 

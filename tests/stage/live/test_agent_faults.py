@@ -26,7 +26,18 @@ from dlio.stage.meeting import peer
 from dlio.stage.protocol.wire import Origin
 from dlio.stage.run import run
 from dlio.stage.transfer.source import MountedFolder
-from tests.helpers.live import background, client_of, content, eventually, is_complete, meet_in, nodes, task, working
+from tests.helpers.live import (
+    background,
+    client_of,
+    content,
+    eventually,
+    is_complete,
+    meet_in,
+    nodes,
+    prepared,
+    task,
+    working,
+)
 from tests.helpers.staging import MiB, damaged_files, flip
 
 
@@ -191,7 +202,7 @@ def test_the_claim_is_held_as_long_as_a_thread_may_write(
     answers, states, begun = threading.Event(), [], list[Node]()
     monkeypatch.setattr(MountedFolder, "read_range", lambda *_: answers.wait(60))
     given = task(source.root, tmp_path / "dest")
-    folder = given.prepared()[2]
+    folder = prepared(given)[2]
     open_up(folder.dest)
 
     def ended(_: Background, node: Node) -> None:

@@ -42,7 +42,7 @@ from dlio.stage.protocol.wire import Origin
 from dlio.stage.run import run
 from dlio.stage.upkeep.clean import clean
 from tests.helpers.forked import Forked, wait_for
-from tests.helpers.live import eventually, filled, is_complete, task, working
+from tests.helpers.live import eventually, filled, is_complete, prepared, task, working
 from tests.helpers.staging import MiB, assert_staged, damaged_files, write_dataset
 
 
@@ -67,7 +67,7 @@ def _announced(folder: StagedFolder, node: str) -> LiveFolder:
 
 
 def test_an_agent_of_an_earlier_boot_is_over(source: Manifest, tmp_path: Path, ended: list[StagedFolder]) -> None:
-    folder = task(source.root, tmp_path / "dest").prepared()[2]
+    folder = prepared(task(source.root, tmp_path / "dest"))[2]
     open_up(folder.dest)
     ended.append(folder)
     folder.path.mkdir(parents=True, mode=0o700)
@@ -84,7 +84,7 @@ def test_an_agent_of_another_version_is_refused_and_can_be_ended(
     source: Manifest, tmp_path: Path, asked: Callable[[object, Path], object]
 ) -> None:
     """It could not read what this one writes; it holds the copy's claim."""
-    folder = task(source.root, tmp_path / "dest").prepared()[2]
+    folder = prepared(task(source.root, tmp_path / "dest"))[2]
     open_up(folder.dest)
     folder.path.mkdir(mode=0o700)
     with subprocess.Popen(["sleep", "600"]) as other:
@@ -115,7 +115,7 @@ def test_an_agent_of_another_container_lives_while_its_heart_beats(tmp_path: Pat
 def test_a_process_that_gets_nothing_and_does_not_answer_is_not_awaited_forever(
     source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, now = task(source.root, tmp_path / "dest").prepared()[2], [1000.0]
+    folder, now = prepared(task(source.root, tmp_path / "dest"))[2], [1000.0]
     folder.path.mkdir(parents=True)
     wanted = files_of(source.shards)
     monkeypatch.setattr(world, "monotonic", lambda: now[0])
@@ -139,7 +139,7 @@ def test_a_process_that_gets_nothing_and_does_not_answer_is_not_awaited_forever(
 def test_a_second_starter_becomes_the_agent_when_the_first_ends(
     source: Manifest, tmp_path: Path, ended: list[StagedFolder]
 ) -> None:
-    folder = task(source.root, tmp_path / "dest").prepared()[2]
+    folder = prepared(task(source.root, tmp_path / "dest"))[2]
     ended.append(folder)
     open_up(folder.dest)
     starter = threading.Thread(target=ensure_agent, args=(source.root, tmp_path / "dest"))
@@ -156,7 +156,7 @@ def test_an_agent_that_is_asked_for_joins_a_plain_stage(source: Manifest, tmp_pa
     """Loaders train from the process of the plain stage, and it reports how far it is."""
     dest, go_on = tmp_path / "dest", tmp_path / "go on"
     stager = Forked(lambda: dlio.stage(source, dest, strategy="replicate", report=lambda _: wait_for(go_on)))
-    folder = task(source.root, dest).prepared()[2]
+    folder = prepared(task(source.root, dest))[2]
     eventually(lambda: LiveFolder(folder).agent() is not None)
     assert ensure_agent(source.root, dest) == folder
     agent = LiveFolder(folder).agent()
@@ -175,7 +175,7 @@ def test_a_plain_stage_goes_on_when_the_one_it_waits_for_is_killed(
 ) -> None:
     dest = tmp_path / "dest"
     killed = Forked(lambda: dlio.stage(source, dest, strategy="replicate"))
-    folder = task(source.root, dest).prepared()[2]
+    folder = prepared(task(source.root, dest))[2]
     live = LiveFolder(folder)
     eventually(lambda: live.present_bytes(files_of(source.shards)) > 10 * MiB)
     killed.kill()
@@ -189,7 +189,7 @@ def test_a_starter_waits_for_the_one_before_it_no_longer_than_said(
     source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = task(source.root, tmp_path / "dest")
-    folder = given.prepared()[2]
+    folder = prepared(given)[2]
     open_up(folder.dest)
     monkeypatch.setattr(agent_main, "START_SECONDS", 0.1)
     with claimed(folder.claims, lambda: False), pytest.raises(StorageError, match="is not ready after"):
@@ -199,7 +199,7 @@ def test_a_starter_waits_for_the_one_before_it_no_longer_than_said(
 def test_a_process_whose_claim_is_over_touches_nothing_of_its_successor(source: Manifest, tmp_path: Path) -> None:
     """It was stopped before it began, so long that another has begun."""
     given = task(source.root, tmp_path / "dest")
-    folder = given.prepared()[2]
+    folder = prepared(given)[2]
     open_up(folder.dest)
     claim = claim_file.make(folder.claims, 1)
     assert claim and claim_file.make(folder.claims, 2)

@@ -18,7 +18,7 @@ from dlio.stage.engine.fetch import Fetching
 from dlio.stage.meeting import meeting, peer
 from dlio.stage.meeting.agreeing import agree
 from dlio.stage.planning import homes
-from tests.helpers.live import are_patient, eventually, is_complete, meet_in, met, task, working
+from tests.helpers.live import are_patient, eventually, is_complete, meet_in, met, prepared, task, working
 from tests.helpers.staging import MiB
 
 
@@ -74,7 +74,7 @@ def test_a_node_that_awaits_a_digest_is_not_taken_for_stuck(
     image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its copy has taken an hour."""
-    _, plan, folder = task(image, tmp_path / "1", 1, 2).prepared()
+    _, plan, folder = prepared(task(image, tmp_path / "1", 1, 2))
     folder.path.mkdir(parents=True)
     (folder.path / ".dlio").mkdir()
     now = [1000.0]

@@ -40,7 +40,7 @@ from dlio.stage.engine.node import Node, within_room
 from dlio.stage.meeting import meeting as meetings
 from dlio.stage.run import run
 from tests.helpers.arriving import through
-from tests.helpers.live import background, content, eventually, is_complete, meet_in, task, working
+from tests.helpers.live import background, content, eventually, is_complete, meet_in, prepared, task, working
 from tests.helpers.staging import write_dataset
 from tests.loaders.packing import pack_samples
 
@@ -181,7 +181,7 @@ def test_a_cache_on_a_full_disk_does_not_shrink_at_each_start(source: Manifest, 
         eventually(lambda: is_complete(node))
     hog = fill_up(disk)
     os.truncate(hog, max(0, hog.stat().st_size - 20480))
-    assert background(given).fitted(*given.prepared()[1:]).room >= node.store.present_bytes > 10 * SIZE
+    assert background(given).fitted(*prepared(given)[1:]).room >= node.store.present_bytes > 10 * SIZE
 
 
 def test_unfinished_files_make_way_first_and_their_bits_before_them(
@@ -326,7 +326,7 @@ def test_a_loader_goes_on_from_the_source_once_its_agent_cannot_start_again(
             read()
         raise NoRoomError("no room: free some space")
 
-    folder = task(source.root, tmp_path / "dest").prepared()[2]
+    folder = prepared(task(source.root, tmp_path / "dest"))[2]
     filling = LiveFilling(folder, source, restart, source.root)
     name = source.shards[3].files[0].name
     caplog.set_level(logging.WARNING)
@@ -347,7 +347,7 @@ def test_a_shard_of_several_files_is_read_at_the_source_while_there_is_no_room(t
     schema = Schema.of({"image": "bytes", "label": "int64"}, ("a",), 0)
     samples = [Sample(f"{number}", {"image": b"%d" % number * 9, "label": 0}) for number in range(9)]
     source = pack_samples(tmp_path / "packed", schema, samples, num_shards=1, name=container)
-    folder, begins = task(source.root, tmp_path / "dest").prepared()[2], list[int]()
+    folder, begins = prepared(task(source.root, tmp_path / "dest"))[2], list[int]()
 
     def restart() -> None:
         begins.append(1)

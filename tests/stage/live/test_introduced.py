@@ -27,7 +27,7 @@ from dlio.stage.planning.job import Job
 from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener, listening_at
 from dlio.stage.strategies import load
 from dlio.stage.transfer.source import source_of
-from tests.helpers.live import eventually, meet_in, met, task
+from tests.helpers.live import eventually, meet_in, met, prepared, task
 from tests.helpers.staging import damaged_files
 from tests.helpers.staging import node as topology_of
 
@@ -85,7 +85,7 @@ def test_a_node_whose_copy_is_filled_apart_from_the_others_is_not_complete(
     source: Manifest, tmp_path: Path, other: Meeting
 ) -> None:
     job = Job(source_of(source), tmp_path / "dest", topology_of(0, 2))
-    folder = task(source.root, tmp_path / "dest").prepared()[2]
+    folder = prepared(task(source.root, tmp_path / "dest"))[2]
     open_up(folder.dest)
     folder.path.mkdir(mode=0o700)
     (live := LiveFolder(folder)).make()

@@ -36,7 +36,7 @@ from dlio.stage.meeting.peer import shown as shown_record
 from dlio.stage.planning.job import Options
 from dlio.stage.protocol import wire
 from dlio.stage.protocol.unix import UnixListener
-from tests.helpers.live import client_of, eventually, is_complete, open_to_nodes, task, working
+from tests.helpers.live import client_of, eventually, is_complete, open_to_nodes, prepared, task, working
 
 
 def test_outside_a_scheduler_an_agent_killed_long_ago_was_another_jobs(
@@ -85,7 +85,7 @@ def test_a_cache_is_filled_by_the_agent_that_this_job_has_there(source: Manifest
 def test_an_agent_that_ended_too_soon_is_named(
     source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job, _, folder = task(source.root, tmp_path / "dest").prepared()
+    job, _, folder = prepared(task(source.root, tmp_path / "dest"))
     monkeypatch.setattr(filling, "ensure_agent", lambda *_: folder)
     with pytest.raises(StorageError, match=r"ended before .* was complete: see "):
         filling.cached(job.manifest.root, tmp_path / "dest")
@@ -95,7 +95,7 @@ def test_an_agent_that_hangs_is_named_and_no_other_is_started(
     source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wire, "STALL_SECONDS", 0.1)
-    live = LiveFolder(task(source.root, tmp_path / "dest").prepared()[2])
+    live = LiveFolder(prepared(task(source.root, tmp_path / "dest"))[2])
     live.staged.path.mkdir(parents=True)
     live.make()
     silent = UnixListener(live)

@@ -45,6 +45,7 @@ from tests.helpers.live import (
     meet_in,
     met,
     plan_of,
+    prepared,
     store_of,
     task,
     working,
@@ -121,7 +122,7 @@ def test_a_node_with_a_whole_copy_serves_those_that_keep_less_until_they_end(
         return found
 
     monkeypatch.setattr(background, "_is_unused", counted)
-    small, read = tasks[1].prepared()[2], 0
+    small, read = prepared(tasks[1])[2], 0
     open_up(small.dest)
     for _ in range(2):
         lease.take(small)
