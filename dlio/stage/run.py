@@ -18,21 +18,19 @@ from dlio.cluster import mpi
 from dlio.cluster.topology import Topology
 from dlio.dataset.location import TREE
 from dlio.dataset.manifest import Manifest
-from dlio.dataset.shard import files_of
 from dlio.errors import DlioError, StorageError
 from dlio.io import trace
 from dlio.io.files import FULL, storage_errors
 from dlio.io.filesystems import existing, filesystem_of
 from dlio.io.sizes import format_size
-from dlio.stage.choose.choice import Choice, chosen, is_elsewhere, machine_of
+from dlio.stage.choose.choice import Choice, chosen, folder_of, machine_of, room_at
 from dlio.stage.copies.live_folder import LiveFolder
-from dlio.stage.copies.locations import folder_for_us, remember, safe_copies
-from dlio.stage.copies.node_cache import room
+from dlio.stage.copies.locations import remember, safe_copies
 from dlio.stage.engine.complete import complete
 from dlio.stage.meeting.listing import ListOnce, by_processes
 from dlio.stage.planning.cost import UNKNOWN_ROOM, Cost, Machine, Volume, pays_after_epochs
-from dlio.stage.planning.job import Asked, Job, Outcome
-from dlio.stage.strategies import AUTO, LayingOut, Needs, Strategy, cost_of, load, needs_of
+from dlio.stage.planning.job import Asked, Job
+from dlio.stage.strategies import AUTO, LayingOut, Needs, cost_of, load, needs_of
 from dlio.stage.transfer.source import StagingSource, check_readable
 from dlio.stage.transfer.tree import anything
 
@@ -106,23 +104,6 @@ def _listing(topology: Topology, needs: Needs | None) -> AbstractContextManager[
     return by_processes(topology, by_folder=needs is not None)
 
 
-def _carried_out(strategy: Strategy, job: Job) -> Outcome:
-    try:
-        meeting = None
-        if strategy.NEEDS.exchange:
-            from dlio.stage.meeting.gathering import met  # loaded if needed, as the next one
-
-            job, meeting = met(job)
-        return complete(job, strategy, meeting)
-    except DlioError:
-        if job.topology.world_size == 1:  # else another process may be running there
-            from dlio.stage.upkeep.clean import abandon
-
-            with suppress(DlioError, OSError):  # the first error counts
-                abandon(job.dest, strategy.copy_name(job))
-        raise
-
-
 def _warn_of_others(job: Job, name: str) -> None:
     """Warns of a copy that is being filled here by a strategy whose copies have other names: it is not joined."""
     for copy in safe_copies(job.manifest.content_id, [job.dest]):
@@ -132,15 +113,27 @@ def _warn_of_others(job: Job, name: str) -> None:
 
 def _carry_out(choice: Choice, started: float) -> tuple[Manifest, StageSummary]:
     """Returns the same as `run`."""
-    job, strategy = choice.job, load(choice.name)
+    job, strategy, meeting = choice.job, load(choice.name), None
     if choice.cost:
         _log.info("staging by %s: %s", choice.name, choice.cost.why)
     else:
         _warn_of_others(job, strategy.copy_name(job))
     if not strategy.NEEDS.exchange:
         mpi.agreed()
-    with trace.span("stage", "stage", str(job.source)):
-        outcome = _carried_out(strategy, job)
+    try:
+        with trace.span("stage", "stage", str(job.source)):
+            if strategy.NEEDS.exchange:
+                from dlio.stage.meeting.gathering import met  # loaded if needed, as the next one
+
+                job, meeting = met(job)
+            outcome = complete(job, strategy, meeting)
+    except DlioError:
+        if job.topology.world_size == 1:  # else another process may be running there
+            from dlio.stage.upkeep.clean import abandon
+
+            with suppress(DlioError, OSError):  # the first error counts
+                abandon(job.dest, strategy.copy_name(job))
+        raise
     remember(job.dest)
     staged = outcome.manifest
     if staged.format == TREE:  # its digests were found on the way
@@ -203,16 +196,16 @@ def preview(
     from dlio.io.lustre import layouts_text  # runs commands
 
     choice = chosen(anything(dataset), dest, **asked)
-    job, machine = choice.job, machine_of(choice.job)
+    job, strategy = choice.job, load(choice.name)
+    copy = strategy.copy_name(job)
+    folder, free = folder_of(job, copy), choice.room or room_at(job, copy)
+    machine, is_new = machine_of(job, free), not folder.has_manifest()
     decision = choice.cost or _asked_for(choice.name, job, machine)
-    strategy = load(decision.strategy)
-    folder = folder_for_us(job.dest, strategy.copy_name(job), files_of(job.manifest.shards))
-    is_here, is_new = not is_elsewhere(job.dest), not folder.has_manifest()
-    if is_here and is_new:
+    if free and is_new:
         _check_writable(folder.path.parent)
         plan, whole = strategy.plan(job), job.manifest.num_bytes
         needed = whole if strategy.NEEDS.shared else decision.bytes_per_node
-        room(folder).check_room(folder.path, needed, plan.count(plan.wanted))
+        free.check_room(folder.path, needed, plan.count(plan.wanted))
     if job.topology.rank == 0 and is_new:
         check_readable(job.manifest)
     is_dataset = job.manifest.format != TREE
@@ -221,12 +214,12 @@ def preview(
         decision,
         str(replace(job.manifest, root=folder.path).path),
         job.manifest.content_id,
-        str(filesystem_of(job.dest)) if is_here else "",
+        str(free or ""),
         is_dataset,
         round(pays_after, 1) if math.isfinite(pays_after) else None,
         layouts_text(strategy.layouts(job).values()) if isinstance(strategy, LayingOut) else "",
         machine.rates,
-        "" if is_here else f"{job.dest} does not exist here: its room and rights are not checked",
+        "" if free else f"{job.dest} does not exist here: its room and rights are not checked",
     )
 
 

@@ -12,7 +12,8 @@ import dlio
 from dlio.cli import main
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError, UsageError
-from dlio.stage.choose.choice import decide, machine_of
+from dlio.stage.choose import choice
+from dlio.stage.choose.choice import decide, machine_of, room_at
 from dlio.stage.client.start import ensure_agent
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.node_cache import room
@@ -28,12 +29,12 @@ def dataset(large_dataset: Manifest) -> Manifest:
 
 
 def test_one_node_with_room_takes_the_whole(dataset: Manifest, tmp_path: Path) -> None:
-    decision = decide(job_of(dataset, tmp_path / "local", node(0, 1)))
+    decision, _ = decide(job_of(dataset, tmp_path / "local", node(0, 1)))
     assert (decision.strategy, decision.bytes_per_node) == ("replicate", dataset.num_bytes)
     staged, summary = run(dataset, tmp_path / "local", strategy="auto")
     assert summary.strategy == "replicate"
     assert_staged(staged, dataset)
-    assert decide(job_of(dataset, tmp_path / "local", node(0, 1))).why == "the copy exists already"
+    assert decide(job_of(dataset, tmp_path / "local", node(0, 1)))[0].why == "the copy exists already"
 
 
 def test_nodes_that_cannot_agree_refuse_to_stage_in_parts(dataset: Manifest, small_disk: Callable[[str], Path]) -> None:
@@ -56,14 +57,15 @@ def test_half_of_the_memory_counts_as_room(
     from dlio.io.filesystems import memory_left
 
     disk = small_disk("size=1000g")
-    assert machine_of(job_of(dataset, disk, node(0, 2))).free_bytes <= 0.51 * memory_left()
+    job = job_of(dataset, disk, node(0, 2))
+    assert machine_of(job, room_at(job)).free_bytes <= 0.51 * memory_left()
 
 
 def test_a_shared_folder_is_filled_by_all_nodes(
     dataset: Manifest, tmp_path: Path, slow_source: Callable[..., Path]
 ) -> None:
     shared = slow_source(dataset.root)
-    assert decide(job_of(dataset, shared, node(0, 4))).strategy == "stripe"
+    assert decide(job_of(dataset, shared, node(0, 4)))[0].strategy == "stripe"
 
 
 def test_room_includes_what_may_be_evicted(tmp_path: Path, small_disk: Callable[[str], Path]) -> None:
@@ -79,8 +81,13 @@ def test_room_includes_what_may_be_evicted(tmp_path: Path, small_disk: Callable[
 
 
 @pytest.mark.parametrize("strategy", ["auto", "replicate", "broadcast", "partition", "stripe"])
-def test_a_dry_run_says_everything_and_writes_nothing(dataset: Manifest, tmp_path: Path, strategy: str) -> None:
+def test_a_dry_run_says_everything_looks_once_and_writes_nothing(
+    dataset: Manifest, tmp_path: Path, strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = list[StagedFolder]()
+    monkeypatch.setattr(choice, "room", lambda folder: [looks.append(folder), room(folder)][1])
     seen = preview(dataset.root, tmp_path / "local", strategy=strategy, topology=node(1, 4)).to_json()
+    assert len(looks) == 1
     copy = dataset.content_id + (".1of4x1" if strategy == "partition" else "")
     assert seen["path"] == str(tmp_path / "local" / "dlio" / copy)
     assert seen["why"]

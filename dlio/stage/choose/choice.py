@@ -21,7 +21,7 @@ from dlio.dataset.location import TREE
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.dataset.shard import files_of
 from dlio.errors import StorageError, UsageError
-from dlio.io.filesystems import existing, filesystem_of, local_folders, memory_left
+from dlio.io.filesystems import FileSystem, existing, filesystem_of, local_folders, memory_left
 from dlio.io.sizes import counted, format_size
 from dlio.locking.owner import node_id
 from dlio.stage.choose.auto import already_there, choose, choose_shared
@@ -47,11 +47,13 @@ class Choice:
         job: with its destination, and the number of copies that `auto` has chosen.
         name: of the strategy.
         cost: the decision of `auto`; None if the strategy was named.
+        room: what `room_at` has found for `auto`; None if it was not asked.
     """
 
     job: Job
     name: str
     cost: Cost | None = None
+    room: FileSystem | None = None
 
 
 def chosen(
@@ -95,10 +97,10 @@ def chosen(
     if strategy != AUTO:
         load(strategy).copy_name(job)  # raises at once what the job lacks
         return Choice(job, strategy)
-    cost = decide(job)
+    cost, free = decide(job)
     job = replace(job, options=replace(options, copies=cost.copies))
     _check(job, cost.strategy, needs_of(cost.strategy))
-    return Choice(job, cost.strategy, cost)
+    return Choice(job, cost.strategy, cost, free)
 
 
 def _check(job: Job, strategy: str, needs: Needs | None) -> None:
@@ -133,38 +135,39 @@ def check_tree(manifest: Manifest, strategy: str, needs: Needs | None) -> None:
         raise UsageError(f"{manifest.path} cannot be staged with {strategy}: {advice}")
 
 
-def decide(job: Job) -> Cost:
-    """Returns the strategy that `auto` stands for; the same on all nodes that can connect.
+def decide(job: Job) -> tuple[Cost, FileSystem | None]:
+    """Returns the strategy that `auto` stands for, the same on all nodes that can connect; and the room, if it looked.
 
     Raises:
         UsageError: the machine file describes no machine.
         StorageError: it does not fit, or only in parts on which the nodes cannot agree.
     """
-    whole = _folder(job).has_manifest()
+    whole, nodes = folder_of(job).has_manifest(), job.topology.num_nodes or 1
     if whole and not mpi.can_agree(job.topology):
-        return already_there(job.topology.num_nodes or 1)
-    volume, machine = Volume.of(job.manifest), machine_of(job)
+        return already_there(nodes), None
+    volume, free = Volume.of(job.manifest), room_at(job)
+    machine = machine_of(job, free)
     if is_shared(job.dest):
-        return replace(choose_shared(volume, machine), why=f"all nodes see {job.dest}, and copy to it together")
+        return replace(choose_shared(volume, machine), why=f"all nodes see {job.dest}, and copy to it together"), free
     everyone = mpi.processes(job.topology)
     machine = replace(machine, can_exchange=everyone is not None)
     if everyone:
         machine, whole = _agreed(machine, whole, everyone)
     if whole:
-        return already_there(job.topology.num_nodes or 1)
+        return already_there(nodes), free
     decision = choose(volume, machine, job.options.epochs)
     if not machine.can_exchange and load(decision.strategy).NEEDS.parts:
         raise StorageError(
             f"{decision.why}; the nodes cannot agree on parts here: if all have as much room as this one, "
             f"take the strategy {decision.strategy} with {counted(decision.copies, 'copy', 'copies')}"
         )
-    return decision
+    return decision, free
 
 
-def machine_of(job: Job) -> Machine:
+def machine_of(job: Job, free: FileSystem | None) -> Machine:
     """Returns the machine as this node sees it, with the rates of the job's machine file, or else those measured."""
-    free = UNKNOWN_ROOM if is_elsewhere(job.dest) else _free_bytes(job)
-    seen = Machine(job.topology.num_nodes or 1, free, mpi.can_agree(job.topology))
+    free_bytes = _usable(free) if free else UNKNOWN_ROOM
+    seen = Machine(job.topology.num_nodes or 1, free_bytes, mpi.can_agree(job.topology))
     found = known(seen, job.options.machine, job.manifest, job.dest)
     return replace(found, free_bytes=seen.free_bytes, can_exchange=seen.can_exchange)
 
@@ -189,14 +192,18 @@ def is_elsewhere(dest: Path) -> bool:
     return around != dest.resolve() and not os.access(around, os.W_OK | os.X_OK, effective_ids=True)
 
 
-def _free_bytes(job: Job) -> int:
-    system = room(_folder(job))
-    return min(system.free_bytes, int(memory_left() * _MEMORY_SHARE)) if system.in_memory else system.free_bytes
+def room_at(job: Job, copy: str = "") -> FileSystem | None:
+    """Returns `node_cache.room` of the folder of a copy; None if the destination is not on this machine."""
+    return None if is_elsewhere(job.dest) else room(folder_of(job, copy))
 
 
-def _folder(job: Job) -> StagedFolder:
-    """Returns the folder of a copy of the whole data set."""
-    return folder_for_us(job.dest, job.manifest.content_id, files_of(job.manifest.shards))
+def _usable(free: FileSystem) -> int:
+    return min(free.free_bytes, int(memory_left() * _MEMORY_SHARE)) if free.in_memory else free.free_bytes
+
+
+def folder_of(job: Job, copy: str = "") -> StagedFolder:
+    """Returns the folder of a copy, by default of that of the whole data set."""
+    return folder_for_us(job.dest, copy or job.manifest.content_id, files_of(job.manifest.shards))
 
 
 def _agreed(machine: Machine, whole: bool, everyone: mpi.Processes) -> tuple[Machine, bool]:
@@ -257,7 +264,7 @@ def _complete_copies(content_id: str, dest: Path) -> Iterator[StagedFolder]:
 
 def _roomy(job: Job, strategy: str, folders: Sequence[Path]) -> Path:
     """Returns the first folder with room; raises StorageError if none has."""
-    rooms = {folder: _free_bytes(replace(job, dest=folder)) for folder in folders}
+    rooms = {folder: _usable(room(folder_of(replace(job, dest=folder)))) for folder in folders}
     nodes, volume = job.topology.num_nodes or 1, Volume.of(job.manifest)
     needed = volume.num_bytes
     if strategy != AUTO:
