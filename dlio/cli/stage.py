@@ -32,8 +32,8 @@ from dlio.stage.meeting.listing import by_nodes
 from dlio.stage.meeting.peer import Peer
 from dlio.stage.planning.job import Asked, Listeners, Options
 from dlio.stage.run import StageSummary, preview, run
-from dlio.stage.transfer.source import StagingSource
-from dlio.stage.transfer.tree import anything
+from dlio.stage.sources import StagingSource
+from dlio.stage.sources.anything import anything
 from dlio.urls import shown
 
 

@@ -19,7 +19,7 @@ from dlio.stage.choose.choice import check_tree
 from dlio.stage.planning.cost import Cost, LiveCost, Machine, Volume, live_cost
 from dlio.stage.planning.simulation import Simulation
 from dlio.stage.planning.simulation import timeline as drawn
-from dlio.stage.transfer.tree import anything
+from dlio.stage.sources.anything import anything
 
 
 @dataclass(frozen=True, slots=True)

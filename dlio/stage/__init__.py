@@ -10,8 +10,8 @@
     meeting/     how the nodes of a job find each other: by a folder that all see, or by MPI
     protocol/    requests, replies and connections
     client/      requests of loaders and `--status` to an engine
-    transfer/    reading a data set from a folder or a URL, or any other file or folder
-    copies/      the staged copies of a node: their folders, leases and owners
+    sources/     what is read from: a data set in a folder or at a URL, or any other file or folder
+    copies/      what is staged: the copies of a node, their folders, leases and owners
     upkeep/      repair and removal of copies
 
 A strategy decides which files a node gets. One of the node's processes claims the copy (dlio/locking/claim.py) and
@@ -116,8 +116,8 @@ def simulate(
     """
     from dlio.stage.planning.flows import Sizes
     from dlio.stage.planning.simulation import MOST_NODES, simulated
+    from dlio.stage.sources.anything import anything
     from dlio.stage.strategies import Simulated, load
-    from dlio.stage.transfer.tree import anything
 
     if machine.num_nodes > MOST_NODES or seed < 0:
         raise UsageError(

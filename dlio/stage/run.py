@@ -30,9 +30,9 @@ from dlio.stage.engine.complete import complete
 from dlio.stage.meeting.listing import ListOnce, by_processes
 from dlio.stage.planning.cost import UNKNOWN_ROOM, Cost, Machine, Volume, pays_after_epochs
 from dlio.stage.planning.job import Asked, Job
+from dlio.stage.sources import StagingSource, check_readable
+from dlio.stage.sources.anything import anything
 from dlio.stage.strategies import AUTO, LayingOut, Needs, cost_of, load, needs_of
-from dlio.stage.transfer.source import StagingSource, check_readable
-from dlio.stage.transfer.tree import anything
 
 _log = logging.getLogger(__name__)
 

@@ -39,7 +39,7 @@ from dlio.stage.protocol import tcp, wire
 from dlio.stage.protocol.connection import CLIENT_BYTES, Connection
 from dlio.stage.protocol.tcp import TcpListener
 from dlio.stage.protocol.wire import Origin
-from dlio.stage.transfer.source import StagingSource
+from dlio.stage.sources import StagingSource
 from tests.helpers.staging import node as topology_of
 
 WAIT_SECONDS = 60.0

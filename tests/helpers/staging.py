@@ -13,7 +13,7 @@ from dlio.io.files import digest_file
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.planning.flows import Sizes
 from dlio.stage.planning.job import Job, Listeners
-from dlio.stage.transfer.source import source_of
+from dlio.stage.sources import source_of
 from dlio.testing.strategies import write_dataset as write_dataset
 
 MiB = 1 << 20

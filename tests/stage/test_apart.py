@@ -17,7 +17,7 @@ from dlio.errors import DigestError, StorageError, UsageError
 from dlio.formats.layouts.file_list import FileList
 from dlio.io import threads
 from dlio.pack import plan
-from dlio.stage.transfer.source import source_of
+from dlio.stage.sources import source_of
 from tests.helpers.images import make_image_folder
 from tests.helpers.lazy import Lazy
 

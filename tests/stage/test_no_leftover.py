@@ -15,9 +15,9 @@ from dlio.cli import main
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import StorageError, UsageError
 from dlio.io.filesystems import FileSystem
+from dlio.stage import sources
 from dlio.stage.choose import choice
 from dlio.stage.run import preview, run
-from dlio.stage.transfer import source
 from tests.helpers.staging import node, write_dataset
 from tests.helpers.users import open_to_all, unprivileged
 
@@ -65,7 +65,7 @@ def test_a_dry_run_checks_some_files_once_a_job(
     dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A million of them would take minutes, on each rank."""
-    monkeypatch.setattr(source, "_LOOKED_AT", 1)
+    monkeypatch.setattr(sources, "_LOOKED_AT", 1)
     names = [file.name for shard in dataset.shards for file in shard.files]
     for name in names[1:-1]:
         (dataset.root / name).unlink()

@@ -20,8 +20,8 @@ from dlio.stage.client.resolve import resolve
 from dlio.stage.copies import lease
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.planning.job import Job
+from dlio.stage.sources import source_of
 from dlio.stage.strategies import AUTO
-from dlio.stage.transfer.source import source_of
 from dlio.stage.upkeep.clean import clean
 from tests.helpers.staging import assert_staged, write_dataset
 from tests.helpers.users import ALICE, BOB, COPY, as_user, given_to_bob, is_whole, marked

@@ -15,7 +15,7 @@ import pytest
 import dlio
 from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.errors import StorageError
-from dlio.stage.transfer.source import MountedFolder
+from dlio.stage.sources import MountedFolder
 from tests.helpers.staging import MiB, assert_staged, damaged_files, write_dataset
 
 SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, 2

@@ -15,7 +15,7 @@ from dlio.errors import DigestError, ManifestError, StorageError, UsageError
 from dlio.io import remote_files
 from dlio.loaders.opened import open_data
 from dlio.stage.run import run
-from dlio.stage.transfer.remote import remote_set
+from dlio.stage.sources.remote import remote_set
 from tests.helpers.s3_server import s3_server
 from tests.helpers.staging import MiB, damaged_files, interrupted_after, write_dataset
 from tests.helpers.web import WebServer, running

@@ -19,7 +19,7 @@ from dlio.locking.claim import claimed
 from dlio.stage.copies.node_cache import is_being_filled, remove_unused
 from dlio.stage.engine import fill, writing
 from dlio.stage.engine.store import Store
-from dlio.stage.transfer.source import MountedFolder
+from dlio.stage.sources import MountedFolder
 from dlio.stage.upkeep import repair as repair_module
 from dlio.stage.upkeep.repair import manifest_of, origin_of, repair, staged_copy
 from tests.helpers.damage import DAMAGES, assert_whole

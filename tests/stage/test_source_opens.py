@@ -12,8 +12,8 @@ import pytest
 from dlio.errors import StorageError
 from dlio.stage import simulate
 from dlio.stage.planning.cost import Machine
+from dlio.stage.sources import source_of
 from dlio.stage.strategies import names
-from dlio.stage.transfer.source import source_of
 from tests.helpers.forked import Forked
 from tests.helpers.staging import MiB, write_dataset
 from tests.stage.launched import Cluster, needs_mpiexec

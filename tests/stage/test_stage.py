@@ -17,8 +17,8 @@ from dlio.errors import DigestError, ManifestError, StorageError, UsageError
 from dlio.stage.planning import flows
 from dlio.stage.planning.job import Job
 from dlio.stage.run import preview, run
+from dlio.stage.sources import source_of
 from dlio.stage.strategies import load
-from dlio.stage.transfer.source import source_of
 from tests.helpers.forked import Forked
 from tests.helpers.slow_source import bytes_read
 from tests.helpers.staging import MiB, assert_staged, node, write_dataset

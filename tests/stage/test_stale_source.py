@@ -12,7 +12,7 @@ import pytest
 import dlio
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DlioError, StorageError
-from dlio.stage.transfer.source import MountedFolder
+from dlio.stage.sources import MountedFolder
 from tests.helpers.forked import Forked
 from tests.helpers.fuse import served
 from tests.helpers.staging import MiB, assert_staged, write_dataset

@@ -21,8 +21,8 @@ from dlio.errors import DigestError, ManifestError, StorageError, UsageError
 from dlio.io import threads
 from dlio.stage.planning.job import Listeners
 from dlio.stage.run import run
-from dlio.stage.transfer.source import MountedFolder
-from dlio.stage.transfer.tree import TreeFolder
+from dlio.stage.sources import MountedFolder
+from dlio.stage.sources.anything import TreeFolder
 from tests.helpers.agents import end_agent
 from tests.helpers.forked import Forked
 from tests.helpers.slow_source import bytes_read

@@ -17,7 +17,7 @@ from dlio.dataset.schema import Schema
 from dlio.dataset.tree import Entry, encoded, manifest_of
 from dlio.errors import ManifestError, StorageError
 from dlio.io.files import digest_bytes
-from dlio.stage.transfer.tree import TreeFolder
+from dlio.stage.sources.anything import TreeFolder
 from tests.helpers.staging import write_dataset
 
 

@@ -21,7 +21,7 @@ from dlio.io import filesystems
 from dlio.stage.copies.tree import write_group
 from dlio.stage.planning.job import Listeners
 from dlio.stage.run import run
-from dlio.stage.transfer.tree import TreeFolder
+from dlio.stage.sources.anything import TreeFolder
 from tests.helpers.agents import end_agent
 from tests.helpers.forked import Forked
 from tests.helpers.live import are_patient, meet_in

@@ -16,7 +16,7 @@ from dlio.errors import DigestError
 from dlio.io.files import digest_bytes
 from dlio.stage.planning.homes import PIECE_BYTES
 from dlio.stage.planning.plan import Plan
-from dlio.stage.transfer.tree import anything
+from dlio.stage.sources.anything import anything
 from tests.helpers.slow_source import bytes_read
 from tests.helpers.staging import flip, node
 from tests.helpers.trees import make_tree, snapshot

@@ -30,8 +30,8 @@ from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.meeting.peer import Introduced, Peer
 from dlio.stage.planning.job import NO_OPTIONS, Job
 from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener
+from dlio.stage.sources import source_of
 from dlio.stage.strategies import load
-from dlio.stage.transfer.source import source_of
 from tools.simulate.chance import Chance
 from tools.simulate.cluster import Actor, Cluster
 from tools.simulate.primitives import Waiting

@@ -31,8 +31,8 @@ from dlio.stage.copies.locations import folder_for_us, safe_copies
 from dlio.stage.copies.node_cache import room
 from dlio.stage.planning.cost import UNKNOWN_ROOM, Cost, Machine, Volume
 from dlio.stage.planning.job import NO_LISTENERS, NO_OPTIONS, Asked, Job
+from dlio.stage.sources import StagingSource
 from dlio.stage.strategies import AUTO, Needs, cost_of, load, names_for, needs_of
-from dlio.stage.transfer.source import StagingSource
 
 _LIVE = "replicate"  # what `auto` is for agents: they pass files to each other, and keep as much as there is room for
 _MEMORY_SHARE = 0.5  # what a file system in memory may take of the free memory: the training needs the other half

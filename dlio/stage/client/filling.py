@@ -29,8 +29,8 @@ from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.planning.plan import has_parts
 from dlio.stage.protocol.wire import Origin
+from dlio.stage.sources import StagingSource, source_of
 from dlio.stage.strategies import load
-from dlio.stage.transfer.source import StagingSource, source_of
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

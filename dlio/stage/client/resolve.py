@@ -20,7 +20,7 @@ from dlio.stage.copies.folder import StagedFolder, in_words_missing
 from dlio.stage.copies.lease import take
 from dlio.stage.copies.locations import known_folders, loose_around, own_dest, safe_copies
 from dlio.stage.planning.plan import has_parts
-from dlio.stage.transfer.source import source_of
+from dlio.stage.sources import source_of
 from dlio.urls import is_url, shown
 
 if TYPE_CHECKING:

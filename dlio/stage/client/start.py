@@ -32,9 +32,9 @@ from dlio.stage.copies.locations import folder_for_us, in_folder_for_us, remembe
 from dlio.stage.copies.node_cache import await_leader
 from dlio.stage.planning.job import NO_OPTIONS, Asked, Job, Options
 from dlio.stage.planning.plan import Plan
+from dlio.stage.sources import StagingSource, source_of
+from dlio.stage.sources.anything import TreeFolder, anything
 from dlio.stage.strategies import AUTO, Strategy, load
-from dlio.stage.transfer.source import StagingSource, source_of
-from dlio.stage.transfer.tree import TreeFolder, anything
 
 _FORGOTTEN_SECONDS = 86400.0  # outside a scheduler: an agent killed so long ago was another job's
 START_SECONDS = 60.0  # a shared file system may be slow to load Python

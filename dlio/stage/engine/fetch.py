@@ -18,7 +18,7 @@ from dlio.stage.planning.plan import Plan
 from dlio.stage.protocol import wire
 from dlio.stage.protocol.connection import AgentError, BusyError, Connection
 from dlio.stage.protocol.wire import Op, Origin, Request
-from dlio.stage.transfer.source import StagingSource
+from dlio.stage.sources import StagingSource
 
 _DISTRUST_SECONDS = 60.0  # a node that sent bytes which proved wrong
 _TRIES = 3

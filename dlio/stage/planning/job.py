@@ -12,7 +12,7 @@ from dlio.dataset.manifest import File, Manifest
 from dlio.io.filesystems import FileSystem
 from dlio.locking.owner import Owner
 from dlio.rights.access import Access
-from dlio.stage.transfer.source import StagingSource
+from dlio.stage.sources import StagingSource
 
 if TYPE_CHECKING:
     from dlio.stage.meeting.peer import Peer

@@ -33,8 +33,8 @@ from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.store import Store
 from dlio.stage.planning.plan import Plan, partitioned
 from dlio.stage.protocol.wire import BEAT_SECONDS
-from dlio.stage.transfer.source import StagingSource
-from dlio.stage.transfer.tree import anything
+from dlio.stage.sources import StagingSource
+from dlio.stage.sources.anything import anything
 from dlio.stage.upkeep.at_rest import CopyAtRest
 
 

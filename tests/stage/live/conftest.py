@@ -12,7 +12,7 @@ import pytest
 from dlio.dataset.manifest import File, Manifest
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import LiveFolder, end_agents
-from dlio.stage.transfer.source import MountedFolder
+from dlio.stage.sources import MountedFolder
 from tests.helpers.staging import MiB, write_dataset
 
 

@@ -25,7 +25,7 @@ from dlio.stage.engine.store import Store
 from dlio.stage.meeting import peer
 from dlio.stage.protocol.wire import Origin
 from dlio.stage.run import run
-from dlio.stage.transfer.source import MountedFolder
+from dlio.stage.sources import MountedFolder
 from tests.helpers.live import (
     background,
     client_of,

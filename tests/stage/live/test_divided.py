@@ -17,7 +17,7 @@ from dlio.stage.meeting import meeting
 from dlio.stage.planning import homes
 from dlio.stage.protocol.connection import Connection
 from dlio.stage.protocol.wire import Op, Origin, Request
-from dlio.stage.transfer.source import MountedFolder
+from dlio.stage.sources import MountedFolder
 from tests.helpers.live import are_patient, client_of, content, eventually, is_complete, meet_in, nodes, task, working
 from tests.helpers.staging import MiB, damaged_files, write_dataset
 

@@ -34,7 +34,7 @@ from dlio.stage.meeting.folder import MeetingFolder
 from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.planning import flows
 from dlio.stage.protocol.wire import Origin
-from dlio.stage.transfer.source import StagingSource
+from dlio.stage.sources import StagingSource
 from tests.helpers.live import Anywhere, FetchedBy, eventually, plan_of, store_of
 from tests.helpers.staging import MiB
 from tests.helpers.worlds import InWorld, in_world, run_in, simulated

@@ -25,8 +25,8 @@ from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.meeting.peer import Introduced, Peer
 from dlio.stage.planning.job import Job
 from dlio.stage.protocol.tcp import TOKEN_BYTES, TcpListener, listening_at
+from dlio.stage.sources import source_of
 from dlio.stage.strategies import load
-from dlio.stage.transfer.source import source_of
 from tests.helpers.live import eventually, meet_in, met, prepared, task
 from tests.helpers.staging import damaged_files
 from tests.helpers.staging import node as topology_of

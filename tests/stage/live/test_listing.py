@@ -28,7 +28,7 @@ from dlio.stage.meeting.listing import ListOnce, by_processes
 from dlio.stage.meeting.peer import Peer
 from dlio.stage.protocol import serving, wire
 from dlio.stage.protocol.wire import Op, Request, Status
-from dlio.stage.transfer.tree import TreeFolder, anything
+from dlio.stage.sources.anything import TreeFolder, anything
 from tests.helpers.forked import Forked
 from tests.helpers.live import WAIT_SECONDS, are_patient, eventually, meet_in
 from tests.helpers.staging import node

@@ -17,7 +17,7 @@ from dlio.dataset.sample_table import SUFFIX
 from dlio.errors import DlioError
 from dlio.formats import names
 from dlio.sources import image_folder
-from dlio.stage.transfer.remote import remote_set
+from dlio.stage.sources.remote import remote_set
 from tests.helpers.images import make_image_folder
 from tools.fuzz.inputs import Files, case_of, fixed, read_folder, with_case
 from tools.fuzz.targets import Target, require

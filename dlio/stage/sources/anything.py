@@ -22,7 +22,7 @@ from dlio.io.threads import SideBySide, Threads
 from dlio.rights.access import PRIVATE, Access, FolderAccess, has_list
 from dlio.stage.copies.base_folder import CONTROL, MARKER, MOST_LEVELS
 from dlio.stage.copies.tree import check_reserved
-from dlio.stage.transfer.source import MountedFolder, StagingSource, source_of
+from dlio.stage.sources import MountedFolder, StagingSource, source_of
 from dlio.urls import shown
 
 _THREADS = 64  # each stat of a file of a server is a round trip
@@ -94,7 +94,7 @@ def _at_url(url: str) -> StagingSource:
         reason = error.__cause__ if isinstance(error, ManifestError) else error
         if getattr(reason, "errno", None) not in _NO_FILE or "/" not in url.partition("://")[2].rstrip("/"):
             raise
-        from dlio.stage.transfer.remote import remote_file
+        from dlio.stage.sources.remote import remote_file
 
         try:
             return remote_file(url)

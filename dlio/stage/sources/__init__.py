@@ -74,7 +74,7 @@ def source_of(dataset: str | PathLike[str] | Manifest | StagingSource) -> Stagin
     if isinstance(dataset, StagingSource):
         return dataset
     if names_url(dataset):
-        from dlio.stage.transfer.remote import remote_set
+        from dlio.stage.sources.remote import remote_set
 
         return remote_set(os.fspath(dataset).removesuffix(f"/{NAME}"))
     return _mounted(Manifest.load(Path(dataset)))
