@@ -237,3 +237,10 @@ def test_a_saved_data_set_of_hostile_lengths_or_names_is_an_error(tmp_path):
     path.write_bytes(data.replace(b"label", b"\xfflabe"))
     with pytest.raises(DlioError, match="invalid start byte"):
         open_source(tmp_path / "in").listing()
+
+
+def test_a_file_of_a_saved_data_set_asks_for_its_folder(tmp_path):
+    write_saved(tmp_path / "in", table(0, 3))
+    file = next((tmp_path / "in").glob("*.arrow"))
+    with pytest.raises(SourceError, match=r"give the folder that Dataset\.save_to_disk has written"):
+        open_source(file, name="arrow").listing()

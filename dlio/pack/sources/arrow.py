@@ -52,7 +52,8 @@ def recognises(path: Path) -> bool:
 def _files(folder: Path) -> list[Path]:
     if (folder / _SPLITS).is_file():
         raise UsageError(f"{folder} holds several splits: give one, such as --option split=train")
-    path = folder / STATE
+    if not (path := folder / STATE).exists():
+        raise SourceError(f"{folder} has no {STATE}: give the folder that Dataset.save_to_disk has written")
     try:
         state = json.loads(read_regular(path, _MAX_STATE_BYTES))
         names = [str(entry["filename"]) for entry in state["_data_files"]]
