@@ -7,6 +7,7 @@ any exception on damage.
 from __future__ import annotations
 
 import io
+import re
 import struct
 import zlib
 from typing import Any
@@ -36,6 +37,10 @@ ERRORS = (
     Image.DecompressionBombError,
 )
 
+_MOST_SCANS = 100  # as in the core: a few bytes of a JPEG may ask for one more pass over all pixels
+_START, _SCAN, _END = b"\xff\xd8", b"\xff\xda", b"\xff\xd9"
+_SEGMENT = re.compile(rb"\xff[\x02-\xcf\xd8-\xfe]")  # not stuffed bytes and restarts, which are within a scan
+
 
 def open_image(data: bytes | memoryview) -> Image.Image:
     """Returns an encoded image of one of `FORMATS`, its header read, its pixels not; safe in several threads.
@@ -43,9 +48,23 @@ def open_image(data: bytes | memoryview) -> Image.Image:
     A decode-ready record is opened as the JPEG that it was made of.
 
     Raises:
-        one of ERRORS: it is of another format, is damaged, or has more than `dlio.dataset.schema.MAX_PIXELS` pixels.
+        one of ERRORS: it is of another format, is damaged, or has more than `dlio.dataset.schema.MAX_PIXELS` pixels or
+            100 scans.
     """
-    return Image.open(io.BytesIO(restored(data)), formats=FORMATS)
+    file = bytes(restored(data))
+    if file.startswith(_START):
+        _check_scans(file)
+    return Image.open(io.BytesIO(file), formats=FORMATS)
+
+
+def _check_scans(jpeg: bytes) -> None:
+    """Raises ValueError for a JPEG of too many scans."""
+    at, scans = len(_START), 0
+    while (segment := _SEGMENT.search(jpeg, at)) and segment[0] != _END:
+        at = segment.end() + int.from_bytes(jpeg[segment.end() : segment.end() + 2], "big")
+        scans += segment[0] == _SCAN
+        if scans > _MOST_SCANS:
+            raise ValueError(f"the JPEG has more than {_MOST_SCANS} scans")
 
 
 def encoded(image: Image.Image | NDArray[Any], kind: str = "PNG", **options: Any) -> bytes:

@@ -46,6 +46,15 @@ def test_rare_formats_are_no_images(kind):
     no_image_for_any(data, "no known format, expected JPEG, PNG")
 
 
+def test_a_jpeg_left_to_pillow_has_100_scans_at_most():
+    data = pillow.encoded(Image.new("CMYK", (16, 16)), "JPEG", progressive=True)
+    head, scan = data[:-2].rsplit(b"\xff\xda", 1)
+    room = 100 - data.count(b"\xff\xda")
+    assert decoders.decode_rgb(head + (1 + room) * (b"\xff\xda" + scan) + b"\xff\xd9" + data).size == (16, 16)
+    with pytest.raises(DataError, match="more than 100 scans"):
+        decoders.decode_rgb(head + (2 + room) * (b"\xff\xda" + scan) + b"\xff\xd9")
+
+
 @pytest.mark.parametrize("kind", pillow.FORMATS)
 def test_common_formats_are(kind):
     data = blue(kind)
