@@ -41,8 +41,8 @@ def test_an_index_far_larger_than_its_records_is_not_read(each_container, tmp_pa
     each_container.write(tmp_path / "shard", IMAGE_CLASSIFICATION, samples(IMAGE_CLASSIFICATION, 1))
     if not (index := tmp_path / "shard.idx").exists():
         pytest.skip(f"{each_container.name} has no index")
-    os.truncate(index, 1 << 40)  # a sparse file
+    os.truncate(index, 1 << 24)  # a sparse file
     records = tmp_path / f"shard{each_container.module.SUFFIX}"
-    with pytest.raises(CorruptRecordError, match=r"1,099,511,627,776 bytes, expected at most .*: delete it") as caught:
+    with pytest.raises(CorruptRecordError, match=r"16,777,216 bytes, expected at most .*: delete it") as caught:
         each_container.module.Reader(records, IMAGE_CLASSIFICATION)
     assert caught.value.path == str(index)
