@@ -9,10 +9,9 @@ from __future__ import annotations
 import errno
 import os
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from threading import Lock
@@ -24,10 +23,8 @@ from dlio.io import arrivals, limits
 from dlio.io.files import Span
 from dlio.io.random_access import Numbers
 from dlio.io.remote_files import RemoteFiles
-from dlio.io.threads import Threads
 
 REQUEST_BYTES = 4 << 20  # an object store answers within 30 ms and sends 80 MB/s: half of the time is its answer's
-_AHEAD = 3  # blocks of a file under way
 _KEPT = 4  # the last spans of each open file
 
 
@@ -76,24 +73,6 @@ def fetch_range(files: RemoteFiles, name: str, start: int, end: int, version: st
             "manifest says, or its server does not support range requests"
         )
     return data
-
-
-def blocks(files: RemoteFiles, file: File, start: int = 0, step: int = REQUEST_BYTES) -> Iterator[bytes]:
-    """Yields a file's bytes from `start` on in blocks of `step`, some of which are asked for ahead.
-
-    Raises:
-        StorageError: as `fetch_range`.
-    """
-    under_way: deque[Future[bytes]] = deque()
-    offsets = range(start, file.num_bytes, step)
-    with Threads(min(_AHEAD, len(offsets)), "dlio-range") as pool:
-        for offset in offsets:
-            end = min(offset + step, file.num_bytes)
-            under_way.append(pool.submit(partial(fetch_range, files, file.name, offset, end)))
-            if len(under_way) == _AHEAD:
-                yield under_way.popleft().result()
-        while under_way:
-            yield under_way.popleft().result()
 
 
 def in_place(manifest: Manifest, shard: Shard) -> InPlace | None:

@@ -14,7 +14,10 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
+from dlio.dataset.remote import REQUEST_BYTES, fetch_range
+from dlio.dataset.shard import File
 from dlio.io.files import Closeable
+from dlio.io.remote_files import RemoteFiles
 from dlio.io.threads import Threads
 from dlio.pack import pace
 
@@ -268,3 +271,12 @@ def side_by_side(
             found = result(number)
             total, count = total + weigh(found), count + 1
             yield found
+
+
+def blocks_at(files: RemoteFiles, file: File) -> Generator[bytes, None, None]:
+    """Yields a file's bytes at a URL in blocks; raises as `fetch_range`."""
+
+    def fetch(at: int) -> bytes:
+        return fetch_range(files, file.name, at, min(at + REQUEST_BYTES, file.num_bytes))
+
+    return side_by_side(fetch, range(0, file.num_bytes, REQUEST_BYTES), weigh=len)

@@ -11,13 +11,14 @@ from itertools import islice
 from pathlib import Path
 
 from dlio.dataset.manifest import Manifest
-from dlio.dataset.remote import REQUEST_BYTES, blocks, fetch_range
+from dlio.dataset.remote import REQUEST_BYTES, fetch_range
 from dlio.dataset.shard import files_of
 from dlio.io import files
 from dlio.io.filesystems import filesystem_of
 from dlio.io.ground import check_ground
 from dlio.io.remote_files import RemoteFiles
 from dlio.io.threads import Threads
+from dlio.pack.prefetch import blocks_at
 
 SECONDS = 3.0
 MOST_BYTES = 1 << 30
@@ -66,7 +67,7 @@ def bring(manifest: Manifest, folder: Path) -> Manifest:
         with files.storage_errors("write", path):
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("wb") as copy:
-                copy.writelines(blocks(origin, file))
+                copy.writelines(blocks_at(origin, file))
     return replace(manifest, root=folder, url="")
 
 

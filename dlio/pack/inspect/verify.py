@@ -13,7 +13,7 @@ from dlio import formats
 from dlio.dataset.location import TREE
 from dlio.dataset.manifest import File, Manifest, Shard
 from dlio.dataset.reader import ShardReader
-from dlio.dataset.remote import blocks, load
+from dlio.dataset.remote import load
 from dlio.dataset.schema import Sample
 from dlio.dataset.shard_files import advice_if_lost, files_here
 from dlio.dataset.tree import differing
@@ -23,7 +23,7 @@ from dlio.io import files
 from dlio.io.remote_files import RemoteFiles
 from dlio.pack import shard_progress
 from dlio.pack.inspect.image_header import decode_image
-from dlio.pack.prefetch import MOST_BYTES, MOST_READS, Depth, idle_clock, side_by_side
+from dlio.pack.prefetch import MOST_BYTES, MOST_READS, Depth, blocks_at, idle_clock, side_by_side
 from dlio.pack.shard_progress import EVERY, Counts, Row, counts
 from dlio.urls import without_credentials
 
@@ -192,7 +192,7 @@ def _problem(header: Manifest, seen: Callable[[int], None], file: File) -> DlioE
     path = header.root / file.name
     try:
         if header.url:
-            files.check_digest(path, file.digest, seen, blocks(RemoteFiles(header.url), file))
+            files.check_digest(path, file.digest, seen, blocks_at(RemoteFiles(header.url), file))
             return None
         if path.is_fifo():
             raise StorageError(f"{path} is a pipe, not a file")  # opening it would wait forever
