@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from dlio import native
 from dlio.dataset.bulk.ranges import ALIGNMENT, Values, aligned
 from dlio.dataset.checksum import Crcs, Rows
 from dlio.dataset.sample_group import Pieces
@@ -68,10 +67,7 @@ def read_arrays(
     counts = read_ranges([spans.file], offsets * 0, starts, sizes, memory.reshape(-1).data, places, read)
     if order is not None:
         memory = order(memory)
-        if native.available:
-            native.extend_crcs(memory.data, np.arange(len(offsets) + 1) * size, crcs)
-        else:
-            crcs[:] = list(map(native.crc32c, memory, crcs.tolist()))
+        Pieces(cast(bytes, memory.reshape(-1).data), np.arange(len(offsets) + 1) * size).extend(crcs)  # not copied
         if out is not None:
             out.memory[out.rows] = memory
     return shaped(memory, kind) if out is None else out, counts != size

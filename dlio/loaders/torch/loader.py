@@ -102,8 +102,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         given: dict[str, Any] = {} if prefetch_factor is None else {"prefetch_factor": prefetch_factor}
         given |= {"shuffle": shuffle or False, "timeout": timeout, "drop_last": drop_last}
         options = options_of({**given, **keywords})
-        chosen = samples_of(dataset, transform, options, ascending=sampler is None and batch_sampler is None)
         own_order = sampler is None and batch_sampler is None
+        chosen = samples_of(dataset, transform, options, ascending=own_order)
         if collate_fn is torch.utils.data.default_collate:
             collate_fn = None  # a trainer that recreates the loader passes this attribute back
         check_makes_batches(
