@@ -20,7 +20,6 @@ from dlio.dataset.location import names_url
 from dlio.dataset.manifest import NAME, File, Manifest, Shard, from_bytes
 from dlio.errors import ManifestError, StorageError
 from dlio.io import arrivals, limits
-from dlio.io.files import Span
 from dlio.io.random_access import Numbers
 from dlio.io.remote_files import RemoteFiles
 
@@ -116,14 +115,13 @@ class FileInPlace:
         self._spans: deque[tuple[int, int, Future[bytes]]] = deque(maxlen=_KEPT)
         self._lock = Lock()
 
-    def fill(self, ranges: Sequence[Span], memory: memoryview) -> None:
-        """Fills memory with ranges, which lie within the file, one after the other."""
-        for first, last in ranges:
-            start, end, data, is_asked = self._span(first, last)
+    def fill(self, offsets: Numbers, sizes: Numbers, memory: memoryview, places: Numbers) -> None:
+        """Reads ranges, which lie within the file, to places in memory."""
+        for first, size, place in zip(offsets.tolist(), sizes.tolist(), places.tolist(), strict=True):
+            start, end, data, is_asked = self._span(first, first + size)
             if not is_asked:
                 self._ask(start, end, data)
-            memory[: last - first] = memoryview(data.result())[first - start : last - start]
-            memory = memory[last - first :]
+            memory[place : place + size] = memoryview(data.result())[first - start : first - start + size]
 
     def _span(self, first: int, last: int) -> tuple[int, int, Future[bytes], bool]:
         """Returns a span that holds these bytes, its future content, and whether another thread has asked for it."""

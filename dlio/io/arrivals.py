@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio.errors import StorageError
-from dlio.io.files import Span
 
 if TYPE_CHECKING:
     from dlio.dataset.manifest import Manifest
@@ -44,8 +43,8 @@ class Arrival(Protocol):
 
     num_bytes: int
 
-    def fill(self, ranges: Sequence[Span], memory: memoryview) -> None:
-        """Fills memory with ranges, which lie within the file, one after the other."""
+    def fill(self, offsets: Numbers, sizes: Numbers, memory: memoryview, places: Numbers) -> None:
+        """Reads ranges, which lie within the file, to places in memory, as `dlio.io.random_access.read_ranges`."""
 
     def will_need(self, starts: Numbers, stops: Numbers) -> object:
         """Fetches the ranges; waits for them."""

@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from math import prod
@@ -96,7 +96,7 @@ class RandomAccessFile:
             raise CorruptRecordError(self.path, problem, record=record, offset=offset)
         if self._descriptor is None:
             memory = bytearray(num_bytes)
-            self._open_arrival().fill([(offset, offset + num_bytes)], memoryview(memory))
+            self._open_arrival().fill(np.array([offset]), np.array([num_bytes]), memoryview(memory), np.array([0]))
             return bytes(memory)
         try:
             data = os.pread(self._descriptor, num_bytes, offset)
@@ -125,20 +125,17 @@ class RandomAccessFile:
         """
         begins = np.minimum(offsets, self.num_bytes)
         counts = np.clip(offsets + sizes, begins, self.num_bytes) - begins
-        ends = counts.cumsum()
-        memory, places = take_fresh(int(counts.sum())), ends - counts
-        if self.is_arriving:  # all of them by one request
-            self._open_arrival().fill(list(zip(begins.tolist(), (begins + counts).tolist(), strict=True)), memory)
-        else:
-            counts = read_ranges([self], counts * 0, begins, counts, memory, places)
+        memory, places = take_fresh(int(counts.sum())), counts.cumsum() - counts
+        counts = read_ranges([self], counts * 0, begins, counts, memory, places)
         read = memory.toreadonly()
         return [read[begin:end] for begin, end in zip(places.tolist(), (places + counts).tolist(), strict=True)]
 
-    def fill(self, ranges: Sequence[Span], memory: memoryview) -> None:
-        """Fills memory with ranges, which lie within the file, one after the other; raises as `read`."""
-        for begin, end in ranges:
-            memory[: end - begin] = self.read(begin, end - begin)
-            memory = memory[end - begin :]
+    def fill(self, offsets: Numbers, sizes: Numbers, memory: memoryview, places: Numbers) -> None:
+        """Reads ranges, which lie within the file, to places in memory; raises as `read`."""
+        short = read_ranges([self], offsets * 0, offsets, sizes, memory, places) < sizes
+        if short.any():
+            problem = "it ends before that: the file has shrunk, restore it"
+            raise CorruptRecordError(self.path, problem, offset=int(offsets[short][0]))
 
     def _open(self) -> int:
         """Returns the descriptor; raises StorageError if the file was closed."""
@@ -223,11 +220,12 @@ def read_ranges(
     if not native.available or any(file.is_arriving for file in files):
         for number, file in enumerate(files):
             rows = (which == number).nonzero()[0]
-            for row, data in zip(rows.tolist(), _pieces(file, offsets[rows], sizes[rows]), strict=True):
-                memory[places[row] : places[row] + len(data)] = data
-                counts[row] = len(data)
-                if crcs is not None:
-                    crcs[row] = native.crc32c(data, int(crcs[row]))
+            counts[rows] = _read_one(file, offsets[rows], sizes[rows], memory, places[rows])
+        if crcs is not None:
+            read = (
+                memory[place : place + count] for place, count in zip(places.tolist(), counts.tolist(), strict=True)
+            )
+            crcs[:] = list(map(native.crc32c, read, crcs.tolist()))
         return counts
     descriptors = np.array([file._open() for file in files], np.int64)[which]
     while done < len(sizes):
@@ -242,16 +240,20 @@ def read_ranges(
     return counts
 
 
-def _pieces(file: RandomAccessFile, offsets: Numbers, sizes: Numbers) -> Iterator[bytes | memoryview]:
+def _read_one(file: RandomAccessFile, offsets: Numbers, sizes: Numbers, memory: memoryview, places: Numbers) -> Numbers:
+    """Does what `read_ranges` does, for a file that is arriving, or without the core."""
+    begins = np.minimum(offsets, file.num_bytes)
+    counts = np.clip(sizes, 0, file.num_bytes - begins)
     if file.is_arriving:
-        yield from file.read_many(offsets, sizes)
-        return
+        file._open_arrival().fill(begins, counts, memory, places)
+        return counts
     descriptor = file._open()
-    for offset, size in zip(offsets.tolist(), sizes.tolist(), strict=True):
+    for row, (begin, size, place) in enumerate(zip(begins.tolist(), counts.tolist(), places.tolist(), strict=True)):
         try:
-            yield os.pread(descriptor, size, offset)
+            counts[row] -= len(files.fill(descriptor, begin, memory[place : place + size]))
         except OSError as error:
-            raise file._unreadable(error.errno or errno.EIO, offset) from error
+            raise file._unreadable(error.errno or errno.EIO, begin) from error
+    return counts
 
 
 def within(starts: Numbers, stops: Numbers, num_bytes: int) -> list[Span]:

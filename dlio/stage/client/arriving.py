@@ -45,9 +45,10 @@ class ArrivingFile:
         self._passed = PassedFile(file.num_bytes, agent)
         file.path = final  # for errors
 
-    def fill(self, ranges: Sequence[Span], memory: memoryview) -> None:
-        """Fills memory with ranges, which lie within the file, one after the other."""
-        (self._file if self._brought(ranges) else self._passed).fill(ranges, memory)
+    def fill(self, offsets: Numbers, sizes: Numbers, memory: memoryview, places: Numbers) -> None:
+        """Reads ranges, which lie within the file, to places in memory."""
+        is_here = self._brought(within(offsets, offsets + sizes, self.num_bytes))
+        (self._file if is_here else self._passed).fill(offsets, sizes, memory, places)
 
     def will_need(self, starts: Numbers, stops: Numbers) -> None:
         """Has the ranges brought; waits for them."""
@@ -81,12 +82,15 @@ class PassedFile:
         self.num_bytes = num_bytes
         self._agent = agent
 
-    def fill(self, ranges: Sequence[Span], memory: memoryview) -> None:
-        """Fills memory with ranges, which lie within the file, one after the other; they come together."""
+    def fill(self, offsets: Numbers, sizes: Numbers, memory: memoryview, places: Numbers) -> None:
+        """Reads ranges, which lie within the file, to places in memory; they come together."""
+        ranges = within(offsets, offsets + sizes, self.num_bytes)
         if arrivals.is_from_source():
             self._agent.bad(ranges)
-        if len(memory):
-            self._agent.read(ranges, memory)
+        if found := memoryview(bytearray(int(sizes.sum()))):
+            self._agent.read(ranges, found)
+        for place, size in zip(places.tolist(), sizes.tolist(), strict=True):
+            memory[place : place + size], found = found[:size], found[size:]
 
     def will_need(self, starts: Numbers, stops: Numbers) -> None:
         """Does nothing: what passes through is not kept."""
