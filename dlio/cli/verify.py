@@ -23,7 +23,7 @@ from dlio.rights.patience import DEADLINE_SECONDS
 from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.upkeep.repair import manifest_at_rest, staged_copy
 from dlio.stage.upkeep.repair import seal as seal_copy
-from dlio.stage.upkeep.scrub import Scrubbed, check_copy, scrub, step_back
+from dlio.stage.upkeep.scrub import Scrubbed, check_and_mend, scrub, step_back
 from dlio.urls import is_url, shown
 
 _MOST_NAMED = 10
@@ -195,7 +195,7 @@ def _repair(args: argparse.Namespace) -> int:
     if not folder.has_manifest():
         raise UsageError(f"{folder.path} is not complete: run dlio stage again")
     with terminable():
-        copy = check_copy(folder, mend=True, source=args.source)
+        copy = check_and_mend(folder, args.source)
     _print_copy(args, copy)
     if args.json:
         print_report(args, asdict(copy))

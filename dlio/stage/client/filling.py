@@ -115,8 +115,8 @@ class LiveFilling:
         self,
         folder: StagedFolder,
         manifest: Manifest,
-        restart: Callable[[], object] | None = None,
-        dataset: str | PathLike[str] = "",
+        restart: Callable[[], object] | None,
+        dataset: str | PathLike[str],
     ) -> None:
         """Connects when something is missing.
 

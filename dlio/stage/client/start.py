@@ -98,7 +98,7 @@ class Task:
         """
         if self.job != job_name():
             return False
-        return not load(self.strategy).NEEDS.parts or _numbers(Topology.from_env()) == _numbers(self.topology)
+        return not load(self.strategy).NEEDS.parts or Topology.from_env().node_and_count == self.topology.node_and_count
 
     def start_again(self) -> StagedFolder:
         """Returns as `ensure_agent`, asked for the same on the node that this process has in its job now."""
@@ -115,12 +115,8 @@ class Task:
 
 def _planned(job: Job, chosen: Strategy) -> tuple[Plan, str]:
     check_names(job.manifest)
-    return chosen.plan(job).among(*_numbers(job.topology)), chosen.copy_name(job)
-
-
-def _numbers(topology: Topology) -> tuple[int, int]:
-    """Returns a node's rank, and the number of nodes; a launcher that does not number them leaves each to itself."""
-    return topology.node_and_count or (0, 1)
+    numbers = job.topology.node_and_count or (0, 1)  # a launcher that does not number the nodes leaves each to itself
+    return chosen.plan(job).among(*numbers), chosen.copy_name(job)
 
 
 def ensure_agent(

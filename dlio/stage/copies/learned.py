@@ -136,17 +136,14 @@ class Learned:
             StorageError: the digest cannot be written.
         """
         if not file.digest:
-            self._note(file.name, [digest])
+            self.note(file.name, [digest])
         elif digest != file.digest:
             raise DigestError(
                 f"{source()} is damaged: expected the digest {file.digest}, found {digest}: pack it again"
             )
 
-    def note_group(self, name: str, digests: Sequence[str]) -> None:
-        """Notes the digests of a group's files, which are written already; raises StorageError."""
-        self._note(name, digests)
-
-    def _note(self, name: str, digests: Sequence[str]) -> None:
+    def note(self, name: str, digests: Sequence[str]) -> None:
+        """Notes the digest of a file, or those of a group's files, which are written already; raises StorageError."""
         names, more = self.names_of(name), [True] if name in self._received else []
         lines = b"".join(dense([*line, *more]) + b"\n" for line in zip(names, digests, strict=True))
         with self._lock:

@@ -113,7 +113,7 @@ class Groups:
     def write(self, name: str, data: memoryview) -> None:
         """Writes the files of a group, then notes their digests; raises StorageError."""
         aside = self._unfinished / name.replace("/", ".")  # no file's name
-        self._learned.note_group(name, write_group(self._root, self._groups[name], data, aside))
+        self._learned.note(name, write_group(self._root, self._groups[name], data, aside))
 
     @contextmanager
     def opened(self, name: str) -> Iterator[int]:

@@ -212,14 +212,17 @@ def _listed(path: Path) -> Iterator[Entry]:
     if not path.name:
         raise UsageError(f"{path} has no name: give a file or folder in it")
     check_reserved(path.name)
-    around, name = str(path.parent), path.name
+    around, name, most = str(path.parent), path.name, limits.manifest_bytes() // tree.LEAST_LINE
     with files.storage_errors("access", path), Threads(_THREADS, "dlio-list") as threads:
         top = _entry(around, name, os.stat(path))  # noqa: PTH116  a link that was named is followed
         found, folders = [top], [top.path] if top.kind == "folder" else []
         while folders:
             listed = threads.each(lambda folder: _names(around, folder), folders)
             names = [inner for some in listed for inner in some]
-            _check_count(path, len(found) + len(names))
+            if len(found) + len(names) > most:
+                raise ManifestError(
+                    f"{path} holds more than {most:,} files and folders: stage the folders in it one by one"
+                )
             groups = [names[start : start + _AT_ONCE] for start in range(0, len(names), _AT_ONCE)]
             level = [each for some in threads.each(lambda some: _entries(around, some), groups) for each in some]
             found += level
@@ -230,12 +233,6 @@ def _listed(path: Path) -> Iterator[Entry]:
             folders = [entry.path for entry in level if entry.kind == "folder"]
     found.sort(key=lambda entry: entry.path.split("/"))
     yield from found
-
-
-def _check_count(path: Path, count: int) -> None:
-    most = limits.manifest_bytes() // tree.LEAST_LINE
-    if count > most:
-        raise ManifestError(f"{path} holds more than {most:,} files and folders: stage the folders in it one by one")
 
 
 def _names(around: str, folder: str) -> list[str]:

@@ -160,38 +160,27 @@ def _is_folder(path: Path) -> bool:
         return False
 
 
-def check_copy(
-    folder: StagedFolder, *, mend: bool = False, source: str | None = None, max_rate: int | None = None
-) -> Scrubbed:
+def check_and_mend(folder: StagedFolder, source: str | None) -> Scrubbed:
     """Returns the findings in a copy, which is checked and repaired with the rights of its owner.
 
     Args:
         folder: the copy.
-        mend: repair damaged files.
-        source: the source to repair from; by default the one that the copy names.
-        max_rate: the limit for reading, in bytes per second; None for no limit.
+        source: the source to repair from; None for the one that the copy names.
 
     Raises:
-        ManifestError: its manifest is damaged, and `mend` is false.
         DlioError: its manifest is damaged, and the source cannot be read.
         StorageError: it was removed, or another user's.
     """
     with files.storage_errors("access", folder.path):
         owner, system = folder.path.lstat().st_uid, os.statvfs(folder.dest)
-    work = partial(_look, folder, mend, source, max_rate)
-    [found] = as_owner(owner, lambda: [work()], _patience(system, max_rate))
+    used = (system.f_blocks - system.f_bfree) * system.f_frsize  # files full of holes have no end, but these bytes have
+    patience = Patience(DEADLINE_SECONDS, _LEAST_RATE, _PASSES * used or math.inf)
+    [found] = as_owner(owner, lambda: [_look(folder, True, source, None)], patience)
     return Scrubbed(**found)
 
 
-def _patience(system: os.statvfs_result, max_rate: int | None) -> Patience:
-    """Returns how long a named copy may take; files full of holes have no end, but the bytes used on its disk have."""
-    rate = min(_LEAST_RATE, max_rate / 2 if max_rate else _LEAST_RATE)
-    used = (system.f_blocks - system.f_bfree) * system.f_frsize
-    return Patience(DEADLINE_SECONDS, rate, _PASSES * used or math.inf)
-
-
 def _look(folder: StagedFolder, mend: bool, source: str | None, max_rate: int | None) -> dict[str, Any]:
-    """Returns the same as `check_copy`, as a JSON value."""
+    """Returns the findings in a copy, repaired if it is to `mend` it, as a JSON value; raises DlioError."""
     with CopyAtRest(folder.path) as copy:
         manifest, damage = manifest_of(folder, source) if mend else (manifest_at_rest(folder), "")
         found = _checked(copy, manifest, {NAME: damage} if damage else {}, RateLimit(max_rate))
