@@ -142,7 +142,7 @@ def test_a_copy_whose_shards_were_removed_is_not_read_until_it_is_complete_again
     assert samples.manifest.root == packed and samples.read([0])
     PackedSamples(packed)
     (warning,) = [record.getMessage() for record in caplog.records]
-    assert warning.startswith(f"{copy} is ignored: shard-000000.tfrecord is missing") and "dlio stage" in warning
+    assert warning.startswith(f"{copy} is ignored: shard-000000.tfrecord is missing") and "--repair" in warning
     assert dlio.stage(packed, tmp_path / "nvme").root == copy == PackedSamples(packed).manifest.root
 
 
