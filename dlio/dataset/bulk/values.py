@@ -196,11 +196,11 @@ class BulkValues:
         before, after = self._crcs_before(records), self._after[records]
         ranges = ValueRanges(self._spans.file, np.maximum(starts, 0), np.where(starts < 0, 0, sizes), before, after)
         values, wrong = next(read_values([ranges], take))
-        for row in (searched := whole.nonzero()[0].tolist()):
-            values[row] = self._search_in(values[row], int(records[row]))
-        unknown = set((self._offsets[records] < 0).nonzero()[0].tolist())
-        bad = {row for row in searched if native.crc32c(values[row], int(before[row])) != after[row]}
-        wrong = sorted({*wrong}.difference(searched) | bad | unknown)
+        if (self._offsets[records] < 0).any():
+            rows = zip(values, records.tolist(), whole.tolist(), strict=True)
+            values = [self._search_in(data, record) if is_whole else data for data, record, is_whole in rows]
+            crcs = np.fromiter(map(native.crc32c, values, before.tolist()), np.uint32, len(values))
+            wrong = np.flatnonzero((crcs != after) | (self._offsets[records] < 0)).tolist()
         return (self._as_array(values), wrong) if self._kind.is_fixed else self._made(records, values, wrong)
 
     def _as_array(self, values: list[memoryview]) -> Array:
