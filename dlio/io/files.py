@@ -163,7 +163,9 @@ class storage_errors:  # noqa: N801  used as `contextlib.suppress`; several time
         """Begins the operation."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Raises StorageError for an OSError of another kind."""
+        """Raises StorageError for an OSError of another kind, and for a lack of memory."""
+        if isinstance(error, MemoryError):
+            raise StorageError(errno.ENOMEM, f"cannot {self._verb} {self._path}: {limits.reached(error)}") from error
         if isinstance(error, OSError) and not isinstance(error, StorageError):
             reason = error.strerror or str(error)
             raise StorageError(error.errno, f"cannot {self._verb} {self._path}: {reason}{_advice(error)}") from error

@@ -131,6 +131,12 @@ def test_advice_follows_the_reason(tmp_path):
         assert caught.value.errno == number
 
 
+def test_a_lack_of_memory_names_the_file(tmp_path):
+    named = pytest.raises(StorageError, match=rf"cannot read {tmp_path}: .*memory")
+    with named, files.storage_errors("read", tmp_path):
+        raise MemoryError
+
+
 def test_a_digest_covers_all_blocks(tmp_path):
     (tmp_path / "x").write_bytes(b"content")
     assert files.digest_file(tmp_path / "x", block_bytes=3) == files.digest_bytes(b"content")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -113,3 +114,10 @@ def test_of_a_part_what_is_on_this_node_is_checked(pack, tmp_path, capsys):
     assert report["samples"] == sum(shard.num_samples for shard in parts[0].shards_here) < 36
     (parts[0].root / parts[0].shards_here[0].files[0].name).unlink()
     assert {damage.shard for damage in verify(parts[0], workers=1)} == {parts[0].shards_here[0].name}
+
+
+def test_a_sparse_file_of_another_size_is_not_read(pack):
+    manifest = pack("tfrecord")
+    file = manifest.root / manifest.shards[0].files[0].name
+    os.truncate(file, 1 << 26)
+    assert [item.path for item in verify(manifest, workers=1)] == [str(file)]

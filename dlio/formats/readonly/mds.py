@@ -120,9 +120,11 @@ def read_offsets(file: RandomAccessFile) -> Numbers:
         StorageError: it cannot be read.
     """
     count = int.from_bytes(file.read(0, 4), "little")
+    problem = f"its offsets do not increase from {4 * (count + 2)} to its end, {file.num_bytes}: restore the file"
+    if int.from_bytes(file.read(4 * (count + 1), 4), "little") != file.num_bytes:  # a large file of any other kind
+        raise CorruptRecordError(file.path, problem, offset=4)
     offsets = np.frombuffer(file.read(4, 4 * (count + 1)), dtype="<u4").astype("int64")
-    if offsets[0] < 4 * (count + 2) or (np.diff(offsets) < 0).any() or offsets[-1] != file.num_bytes:
-        problem = f"its offsets do not increase from {4 * (count + 2)} to its end, {file.num_bytes}: restore the file"
+    if offsets[0] < 4 * (count + 2) or (np.diff(offsets) < 0).any():
         raise CorruptRecordError(file.path, problem, offset=4)
     return offsets
 

@@ -194,8 +194,10 @@ def _problem(header: Manifest, seen: Callable[[int], None], file: File) -> DlioE
         if header.url:
             files.check_digest(path, file.digest, seen, blocks_at(RemoteFiles(header.url), file))
             return None
-        if path.is_fifo():
-            raise StorageError(f"{path} is a pipe, not a file")  # opening it would wait forever
+        with files.storage_errors("read", path):
+            if (size := path.stat().st_size) != file.num_bytes:  # a sparse file may take years to read
+                problem = f"expected {file.num_bytes} bytes, found {size}: restore the file or stage it again"
+                raise StorageError(f"{path} is damaged: {problem}")
         files.check_digest(path, file.digest, seen)
     except DlioError as error:
         return error

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
+import tracemalloc
 from contextlib import closing
 from pathlib import Path
 
@@ -16,7 +18,7 @@ import dlio
 from dlio import formats
 from dlio.dataset.schema import Schema
 from dlio.errors import CorruptRecordError, SchemaError, SourceError
-from dlio.pack.index import index
+from dlio.pack.index import index, mds
 from dlio.sources import packed
 from tests.helpers.adopted import JPEGS, PAIR, adopt, batch
 from tests.helpers.packing import samples
@@ -170,3 +172,14 @@ class TestMDS:
                     reader.read(number)
         except CorruptRecordError as error:
             assert "shard.00000.mds" in str(error)
+
+
+def test_a_large_file_of_another_kind_is_told_by_its_end(tmp_path):
+    (tmp_path / "list.csv").write_bytes((1 << 23).to_bytes(4, "little"))  # as text may begin
+    os.truncate(tmp_path / "list.csv", 1 << 26)
+    tracemalloc.start()
+    try:
+        assert mds.files(tmp_path / "list.csv") == ()
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
