@@ -132,10 +132,10 @@ class RandomAccessFile:
 
     def fill(self, offsets: Numbers, sizes: Numbers, memory: memoryview, places: Numbers) -> None:
         """Reads ranges, which lie within the file, to places in memory; raises as `read`."""
-        short = read_ranges([self], offsets * 0, offsets, sizes, memory, places) < sizes
-        if short.any():
-            problem = "it ends before that: the file has shrunk, restore it"
-            raise CorruptRecordError(self.path, problem, offset=int(offsets[short][0]))
+        if len(sizes) > 1 and (read_ranges([self], offsets * 0, offsets, sizes, memory, places) == sizes).all():
+            return
+        for offset, size, place in zip(offsets.tolist(), sizes.tolist(), places.tolist(), strict=True):
+            memory[place : place + size] = self.read(offset, size)  # of one range in a third of the time
 
     def _open(self) -> int:
         """Returns the descriptor; raises StorageError if the file was closed."""
@@ -258,8 +258,8 @@ def _read_one(file: RandomAccessFile, offsets: Numbers, sizes: Numbers, memory: 
 
 def within(starts: Numbers, stops: Numbers, num_bytes: int) -> list[Span]:
     """Returns ranges, as far as they lie within a file of `num_bytes`."""
-    begins = np.minimum(starts, num_bytes)
-    return list(zip(begins.tolist(), np.clip(stops, begins, num_bytes).tolist(), strict=True))
+    begins = [min(start, num_bytes) for start in starts.tolist()]
+    return [(begin, min(max(stop, begin), num_bytes)) for begin, stop in zip(begins, stops.tolist(), strict=True)]
 
 
 def read_whole(path: Path, most: int | None = None) -> bytes:
