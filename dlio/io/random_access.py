@@ -135,7 +135,7 @@ class RandomAccessFile:
         if len(sizes) > 1 and (read_ranges([self], offsets * 0, offsets, sizes, memory, places) == sizes).all():
             return
         for offset, size, place in zip(offsets.tolist(), sizes.tolist(), places.tolist(), strict=True):
-            memory[place : place + size] = self.read(offset, size)  # of one range in a third of the time
+            memory[place : place + size] = self.read(offset, size)  # quicker for one range; raises if it is short
 
     def _open(self) -> int:
         """Returns the descriptor; raises StorageError if the file was closed."""
