@@ -19,12 +19,14 @@ from dlio.cluster.launchers import job_name
 from dlio.dataset.manifest import Manifest
 from dlio.io.open_folder import OpenFolder
 from dlio.stage.copies import lease as lease_module
+from dlio.stage.copies.base_folder import open_up
+from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.lease import leases, take
 from dlio.stage.copies.node_cache import copies, is_in_use
 from dlio.stage.upkeep.clean import clean
 from tests.helpers.forked import Forked
 from tests.helpers.staging import assert_staged, folder_of
-from tests.helpers.users import ALICE, as_user, open_to_all
+from tests.helpers.users import ALICE, COPY, as_user, open_to_all
 
 pytestmark = pytest.mark.usefixtures("job_7")
 
@@ -40,6 +42,20 @@ def test_a_job_leases_what_it_stages_until_its_epilogue(dataset: Manifest, tmp_p
     assert_staged(staged, dataset)
     assert clean(tmp_path / "local", job="7") == [staged.root]
     assert not list((tmp_path / "local").iterdir())
+
+
+@pytest.mark.parametrize("begun", [None, ".dlio/aside/.copy.json.tmp"], ids=["absent", "unmarked"])
+def test_the_lease_of_an_interrupted_stage_ends_without_its_copy(tmp_path: Path, begun: str | None) -> None:
+    folder = StagedFolder(tmp_path / "local", COPY)
+    open_up(folder.dest)
+    take(folder)
+    if begun:
+        (folder.path / begun).parent.mkdir(parents=True)
+        (folder.path / begun).touch()
+    assert leases(folder)
+    assert clean(folder.dest, job="8") == [] and leases(folder)
+    assert clean(folder.dest, job="7") == []
+    assert not list(folder.dest.iterdir())
 
 
 def test_an_epilogue_may_keep_the_copies_for_the_next_job(

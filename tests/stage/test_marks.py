@@ -113,7 +113,7 @@ def test_a_session_drops_its_own_lease_only(tmp_path: Path, monkeypatch: pytest.
         patch.setattr(lease, "_session", lambda: holder)
         lease.take(folder)
     lease.take(folder)
-    lease.drop(folder, "")
+    lease.drop(folder.dest, "", folder.copy)
     assert [each.holder for each in lease.leases(folder)] == [holder]
 
 

@@ -23,7 +23,6 @@ from dlio.locking.owner import Owner
 from dlio.stage.client.filling import LiveFilling, find_filling
 from dlio.stage.client.start import ensure_agent
 from dlio.stage.copies import lease
-from dlio.stage.copies.node_cache import copies
 from dlio.stage.engine.complete import complete
 from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
 from dlio.stage.meeting.meeting import Meeting
@@ -189,8 +188,7 @@ def give_back(cluster: Cluster, node: int) -> None:
 
     def work() -> None:
         with suppress(StorageError):
-            for copy in copies(cluster.dest(node)):
-                lease.drop(copy, job_name())
+            lease.drop(cluster.dest(node), job_name())
         process.kill()
 
     cluster.scheduler.spawn(process, work, "epilogue")

@@ -182,7 +182,7 @@ def _ensured(task: Task, plan: Plan, strategy: str, folder: StagedFolder) -> Sta
             if plan.needs_peers or not folder.holds(plan.wanted):
                 if task.topology.world_size == 1 and not folder.path.exists():  # else another process may have begun it
                     with suppress(StorageError):  # the first error counts
-                        lease.drop(folder, task.job)
+                        lease.drop(folder.dest, task.job, folder.copy)
                 raise
             _log.info("%s is not served to other nodes: %s", folder.path, error.text)
         lease.take(folder)  # there may have been no room for one before

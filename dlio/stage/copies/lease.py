@@ -17,12 +17,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from dlio.cluster.launchers import job_name
 from dlio.io import files, world
 from dlio.io.open_folder import MAX_BYTES, OpenFolder
 from dlio.locking.owner import Owner, outermost, user_of
-from dlio.stage.copies.base_folder import ABSENT, LEASES, may_change, open_cache
+from dlio.stage.copies.base_folder import ABSENT, CACHE, LEASES, may_change, open_cache
 from dlio.stage.copies.folder import StagedFolder
 
 # For a holder that is not visible from here, such as a job or a process in another container; longer than jobs may run.
@@ -194,30 +195,33 @@ def _read(opened: OpenFolder, name: str) -> Lease | None:
         return None
 
 
-def drop(folder: StagedFolder, job: str) -> None:
-    """Ends the leases of a job, or of this session if `job` is empty, on a copy; leases of other users stay.
+def drop(dest: Path, job: str, copy: str = "") -> None:
+    """Ends the leases of a job, or of this session if `job` is empty; leases of other users stay.
+
+    Args:
+        dest, copy: on a copy below this folder; by default on all, also on those that were never made.
+        job: the scheduler's name for it.
 
     Raises:
-        StorageError: a lease cannot be removed.
+        StorageError: leases cannot be read, or one cannot be removed.
     """
     session = _session()
-    with files.storage_errors("read the leases of", folder.path):
-        found = leases(folder)
-    for lease in found:
-        if lease.job == job and (job or lease.holder == session):
-            if may_change(lease.user):
-                _remove(folder, lease)
-            else:
-                _log.warning("the lease of job %r on %s belongs to another user, and is kept", job, folder.path)
+    with files.storage_errors("end leases in", dest / CACHE):
+        try:
+            with open_cache(dest) as cache, cache.below(LEASES) as opened:
+                for lease in _read_all(opened, f"{copy}@" if copy else ""):
+                    if lease and lease.job == job and (job or lease.holder == session):
+                        _end(opened, lease)
+        except OSError as error:
+            if error.errno not in ABSENT:
+                raise
 
 
-def _remove(folder: StagedFolder, lease: Lease) -> None:
-    with (
-        files.storage_errors("end the lease", folder.path),
-        suppress(FileNotFoundError),
-        open_cache(folder.dest) as cache,
-        cache.below(LEASES) as opened,
-    ):
+def _end(opened: OpenFolder, lease: Lease) -> None:
+    if not may_change(lease.user):
+        _log.warning("the lease %s of job %r belongs to another user, and is kept", opened.path / lease.name, lease.job)
+        return
+    with suppress(FileNotFoundError):  # another process was quicker
         opened.unlink(lease.name)
 
 

@@ -138,10 +138,8 @@ def _released(dest: Path, job: str, keep: bool) -> list[StagedFolder]:
     """Returns the copies in a folder after ending the job's leases on them; raises as `clean`."""
     if not keep:
         _give_back(dest)
-    found = copies(dest)
-    for copy in found:
-        lease.drop(copy, job)
-    return found
+    lease.drop(dest, job)
+    return copies(dest)
 
 
 def abandon(dest: Path, copy: str) -> None:
@@ -152,7 +150,7 @@ def abandon(dest: Path, copy: str) -> None:
     for each in (dest, own_dest(dest)):
         with suppress(StorageError):
             if not StagedFolder(each, copy).path.exists():
-                lease.drop(StagedFolder(each, copy), job_name())
+                lease.drop(each, job_name(), copy)
                 _sweep(each)
 
 

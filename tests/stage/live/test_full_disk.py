@@ -135,7 +135,7 @@ def test_a_copy_that_another_job_uses_or_that_is_complete_loses_nothing(
     assert make_way(live, here, SIZE) == 4 * SIZE and all(map(node.folder.has, here))
     for room, left in ((4, 3), (1, 0)):
         assert within_room(replace(node.plan, room=room * SIZE), node.folder, None, None).room == left * SIZE
-    lease.drop(node.folder, "7")
+    lease.drop(node.folder.dest, "7", node.folder.copy)
     (node.folder.path / "manifest.jsonl").write_text("")
     assert make_way(live, here, SIZE) == 4 * SIZE and all(map(node.folder.has, here))
     (node.folder.path / "manifest.jsonl").unlink()
@@ -226,7 +226,7 @@ def test_a_copy_that_nobody_uses_makes_way_for_a_claim(
         stage(source.root, disk)
         folder = StagedFolder(disk, source.content_id)
         assert folder.has_manifest() and [copy.copy for copy in node_cache.copies(disk)] == [folder.copy]
-        lease.drop(folder, "")
+        lease.drop(folder.dest, "", folder.copy)
         fill_up(disk)
     refused = pytest.raises(StorageError, match=r"cannot claim .*: No space left on device: free some space")
     with refused, claimed(folder.claims, lambda: False, give_way=give_way(folder)):
@@ -242,7 +242,7 @@ def test_nothing_makes_way_for_a_claim_that_its_own_copy_names(tmp_path: Path) -
     (tmp_path / "home" / "thesis.tex").write_text("text")
     run(write_dataset(tmp_path / "source", [SIZE]).root, tmp_path / "dest")
     folder = next(iter(node_cache.copies(tmp_path / "dest")))
-    lease.drop(folder, "")
+    lease.drop(folder.dest, "", folder.copy)
     live = LiveFolder(folder)
     live.path.mkdir()
     (live.path / FILES).symlink_to(tmp_path / "home")

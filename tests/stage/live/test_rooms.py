@@ -140,7 +140,7 @@ def test_a_node_with_a_whole_copy_serves_those_that_keep_less_until_they_end(
             read += sum(node.fetching.source_bytes for node in found)
             assert threads[0].is_alive()
         finally:
-            lease.drop(small, "")
+            lease.drop(small.dest, "", small.copy)
             for thread in threads:
                 thread.join(60)
         assert not any(thread.is_alive() for thread in threads)
@@ -163,7 +163,7 @@ def test_a_complete_copy_is_served_only_where_other_nodes_may_need_it(
     for count in (1, 2):
         folder = ensure_agent(source.root, tmp_path / "dest", topology=topology_of(0, count))
         assert folder.has_manifest() and len(tasks) == count - 1
-        lease.drop(folder, "")
+        lease.drop(folder.dest, "", folder.copy)
         monkeypatch.setattr(lease, "_write", _full)
     assert not lease.is_leased(ensure_agent(source.root, tmp_path / "dest", topology=topology_of(0, 1)))
     assert lease.is_leased(ensure_agent(source.root, tmp_path / "dest", topology=topology_of(0, 2)))
