@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import stat
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -129,7 +132,7 @@ def test_a_lease_of_another_user_stays_and_is_named(
 
     def other_user() -> None:
         assert clean(tmp_path / "tmp", job="7") == []
-        assert "the lease of job '7'" in caplog.text
+        assert "of job '7' belongs to another user" in caplog.text
 
     assert as_user(2001, other_user) == 0
     assert [lease.job for lease in leases(folder_of(staged))] == ["7"]
@@ -158,6 +161,28 @@ def test_roots_copy_is_used_and_not_removed(
         assert dlio.stage(dataset, tmp_path / "tmp").root == staged.root
 
     assert Forked(without_lease).wait() == 0
+
+
+def test_roots_copy_without_a_folder_of_leases_serves_all(dataset: Manifest, tmp_path: Path) -> None:
+    staged = dlio.stage(dataset, open_to_all(tmp_path) / "local")
+    shutil.rmtree(staged.root.parent / ".leases")
+
+    def other_user() -> None:
+        for strategy in ("replicate", "stripe"):
+            assert dlio.stage(dataset, tmp_path / "tmp/local", strategy=strategy).root == staged.root
+
+    assert as_user(2001, other_user) == 0
+    assert dlio.stage(dataset, tmp_path / "tmp/local").root == staged.root
+    assert [lease.job for lease in leases(folder_of(staged))] == ["7"], "who may write takes a lease"
+
+
+def test_a_complete_copy_is_used_without_writing(dataset: Manifest, small_disk: Callable[[str], Path]) -> None:
+    disk = small_disk("size=4m,mode=777")
+    staged = dlio.stage(dataset, disk)
+    disk.chmod(0o777)
+    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+    for strategy in ("replicate", "stripe"):
+        assert dlio.stage(dataset, disk, strategy=strategy).root == staged.root
 
 
 def test_resolve_does_not_trust_anybodys_copy(

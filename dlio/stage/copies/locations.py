@@ -217,8 +217,8 @@ def folder_for_us(dest: Path, copy: str, wanted: Sequence[File]) -> StagedFolder
 def in_folder_for_us(dest: Path, copy: str, wanted: Sequence[File], work: Callable[[StagedFolder], T]) -> T:
     """Returns what `work` returns for `folder_for_us`, once the folders around it are as open to others as DEST is.
 
-    If another user takes that folder before `work` has claimed it, this is done again, in the folder that is this
-    user's alone.
+    A complete copy is used even if nothing can be written there. If another user takes that folder before `work` has
+    claimed it, this is done again, in the folder that is this user's alone.
 
     Raises:
         StorageError: as `folder_for_us` and `work`, or a folder cannot be made; a TakenError if the folder is lost at
@@ -227,7 +227,11 @@ def in_folder_for_us(dest: Path, copy: str, wanted: Sequence[File], work: Callab
 
     def attempt() -> T:
         folder = folder_for_us(dest, copy, wanted)
-        open_up(folder.dest)
+        try:
+            open_up(folder.dest)
+        except StorageError:
+            if not folder.holds(wanted):  # else only the lease needs those folders
+                raise
         check_safe(folder)
         return work(folder)
 
