@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import time
 from collections.abc import Callable
@@ -126,16 +127,18 @@ def test_files_without_a_marker_are_left(tmp_path: Path) -> None:
         (folder.path / ".dlio" / "aside").mkdir(parents=True, exist_ok=True)
 
 
-def test_an_owner_that_wakes_up_spares_its_successors_files(dataset: Manifest, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.ENOSPC])
+def test_an_owner_that_wakes_up_spares_its_successors_files(number: int, dataset: Manifest, tmp_path: Path) -> None:
     folder = StagedFolder(tmp_path / "local", dataset.content_id)
     open_up(folder.dest)
+    folder.begin("/source")
     sleeper, successor = (claim_file.make(folder.claims, number) for number in (1, 2))
     assert sleeper and successor
     begun = folder.path / ".dlio/live/files/begun"
     begun.mkdir(parents=True)
     for mine, is_spared in ((sleeper, True), (successor, False)):
         with pytest.raises(StorageError), residue_removed(folder, mine):
-            raise StorageError("no such folder any more")
+            raise StorageError(number, "it fails")
         assert begun.exists() == is_spared
 
 

@@ -295,8 +295,9 @@ def residue_removed(folder: StagedFolder, mine: Claim) -> Iterator[None]:
         yield
     except Exception as error:
         full = isinstance(error, StorageError) and error.errno in FULL
-        if full and not folder.share and not folder.has_manifest():
-            remove_own(folder)
-        elif is_in_force(folder.claims, mine):
-            LiveFolder(folder).remove_unfinished()
+        if is_in_force(folder.claims, mine):
+            if full and not folder.share and not folder.has_manifest():
+                remove_own(folder)
+            else:
+                LiveFolder(folder).remove_unfinished()
         raise
