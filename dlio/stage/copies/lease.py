@@ -9,6 +9,7 @@ the session, and the lease ends with the session's first process: a shell, or a 
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -208,18 +209,22 @@ def drop(dest: Path, job: str, copy: str = "") -> None:
     session = _session()
     with files.storage_errors("end leases in", dest / CACHE):
         try:
-            with open_cache(dest) as cache, cache.below(LEASES) as opened:
-                for lease in _read_all(opened, f"{copy}@" if copy else ""):
-                    if lease and lease.job == job and (job or lease.holder == session):
-                        _end(opened, lease)
+            with open_cache(dest) as cache:
+                opened = cache.below(LEASES)
         except OSError as error:
-            if error.errno not in ABSENT:
-                raise
+            if error.errno in (*ABSENT, errno.EACCES):  # where this user may not enter it has no lease
+                return
+            raise
+        with opened:
+            for lease in _read_all(opened, f"{copy}@" if copy else ""):
+                if lease and lease.job == job and (job or lease.holder == session):
+                    _end(opened, lease)
 
 
 def _end(opened: OpenFolder, lease: Lease) -> None:
     if not may_change(lease.user):
-        _log.warning("the lease %s of job %r belongs to another user, and is kept", opened.path / lease.name, lease.job)
+        copy = opened.path.parent / lease.name.partition("@")[0]
+        _log.warning("the lease of job %r on %s belongs to another user, and is kept", lease.job, copy)
         return
     with suppress(FileNotFoundError):  # another process was quicker
         opened.unlink(lease.name)
