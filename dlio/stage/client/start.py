@@ -203,7 +203,7 @@ def _check_asked(task: Task, strategy: str, folder: StagedFolder, plan: Plan) ->
             continue
         for option, wanted, given in (
             ("cache size", task.cache_bytes if is_same else None, running.cache_bytes),
-            ("mode", task.options.mode if is_same else None, running.options.mode),
+            ("mode", _octal(task.options.mode) if is_same else None, _octal(running.options.mode) or "the source's"),
             ("strategy", None if strategy == AUTO else strategy, running.strategy),
         ):
             if wanted in (None, given):
@@ -215,6 +215,10 @@ def _check_asked(task: Task, strategy: str, folder: StagedFolder, plan: Plan) ->
                 )
             more = "" if is_same else f", and {folder.path} is one more copy"
             _log.warning("%s is filled for another job, with another %s, which stays%s", copy.path, option, more)
+
+
+def _octal(mode: int | None) -> str | None:
+    return None if mode is None else f"{mode:o}"
 
 
 def _under_way(content_id: str, dest: str | os.PathLike[str] | None) -> Task | None:

@@ -173,15 +173,15 @@ def test_who_waits_hears_what_the_agent_keeps_and_not_what_would_be_chosen(
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with working(task(source.root, tmp_path, cache_bytes=3_000_000)) as node:
+    with working(task(source.root, tmp_path, cache_bytes=3_000_000, options=Options(mode=0o644))) as node:
         background = ["stage", str(source.root), str(tmp_path), "--background"]
-        for asked, option in (
-            (["--cache-size", "1M"], "cache size"),
-            (["--strategy", "replicate", "--mode", "640"], "mode"),
-            (["--strategy", "broadcast"], "strategy"),
+        for asked, option, given in (
+            (["--cache-size", "1M"], "cache size", "3000000"),
+            (["--strategy", "replicate", "--mode", "640"], "mode", "644"),
+            (["--strategy", "broadcast"], "strategy", "replicate"),
         ):
             assert main([*background, *asked]) == 2
-            assert f"has another {option}, " in capsys.readouterr().err
+            assert f"has another {option}, {given}: " in capsys.readouterr().err
             with monkeypatch.context() as other:
                 other.setenv("PBS_JOBID", f"{option}.pbs")
                 assert main([*background, *asked]) == main(background) == 0
@@ -207,6 +207,8 @@ def test_a_second_copy_by_another_strategy_is_refused_or_told_and_none_that_fail
     with working(task(source.root, tmp_path)) as node:
         assert main(parts) == 2
         assert f"{node.folder.path} has another strategy, replicate: leave the strategy out" in capsys.readouterr().err
+        assert main([*parts[:-2], "--mode", "640"]) == 2
+        assert f"{node.folder.path} has another mode, the source's: leave" in capsys.readouterr().err
         monkeypatch.setenv("PBS_JOBID", "1.pbs")
         assert main(parts) == 4
         assert f"{node.folder.path} is filled for another job, with another strategy, which stays, and " in caplog.text
