@@ -198,7 +198,8 @@ def preview(
     choice = chosen(anything(dataset), dest, **asked)
     job, strategy = choice.job, load(choice.name)
     copy = strategy.copy_name(job)
-    folder, free = folder_of(job, copy), choice.room or room_at(job, copy)
+    free = choice.room if copy == job.manifest.content_id else None  # which is the room of the whole copy
+    folder, free = folder_of(job, copy), free or room_at(job, copy)
     machine, is_new = machine_of(job, free), not folder.has_manifest()
     decision = choice.cost or _asked_for(choice.name, job, machine)
     if free and is_new:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import dlio
 from dlio.cli import main
-from dlio.dataset.manifest import Manifest
+from dlio.cluster import mpi
+from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import StorageError, UsageError
 from dlio.stage.choose import choice
 from dlio.stage.choose.choice import decide, machine_of, room_at
@@ -97,6 +100,19 @@ def test_a_dry_run_says_everything_looks_once_and_writes_nothing(
     assert " at /" in seen["file_system"]
     assert not (tmp_path / "local").exists()
     json.dumps(seen, allow_nan=False)
+
+
+def test_a_dry_run_in_parts_counts_what_is_here_of_this_nodes_part(
+    tmp_path: Path, small_disk: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset, disk = write_dataset(tmp_path / "source", [MiB] * 8), small_disk("size=10m,nr_inodes=100")
+    part, _ = run(dataset, disk, strategy="partition", topology=node(0, 2))
+    (part.root / NAME).unlink()  # as if it was killed before it published this
+    other = SimpleNamespace(gather=lambda kind, value: [value, ("the other node", *value[1:])])
+    monkeypatch.setattr(mpi, "processes", lambda topology: other)
+    for number in range(os.statvfs(disk).f_favail - 3):  # of four files
+        (disk / str(number)).touch()
+    assert preview(dataset, disk, strategy="auto", topology=node(0, 2)).decision.strategy == "partition"
 
 
 def test_a_dry_run_of_any_file_speaks_of_no_epochs(
