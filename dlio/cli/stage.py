@@ -26,7 +26,7 @@ from dlio.io.filesystems import FileSystem
 from dlio.io.sizes import counted, format_seconds, format_size
 from dlio.rights.as_owner import switch_to_job_user
 from dlio.stage import strategies
-from dlio.stage.client.status import copies, in_one_word, in_words, state, status, status_from
+from dlio.stage.client.status import answer, copies, in_one_word, in_words, status, status_from
 from dlio.stage.copies.live_folder import LiveFolder
 from dlio.stage.meeting.listing import by_nodes
 from dlio.stage.meeting.peer import Peer
@@ -156,7 +156,7 @@ def _under_way(args: argparse.Namespace, topology: Topology, options: Options) -
 
     with by_nodes(topology) as list_once:
         source = anything(args.dataset, list_once)
-    found = [copy for copy in copies(source.manifest.content_id, args.dest) if state(copy)]
+    found = [copy for copy in copies(source.manifest.content_id, args.dest) if copy.has_manifest() or answer(copy)]
     if not found:
         raise StorageError(
             f"{shown(str(args.dataset))} is not being staged on this node: run dlio stage --background first"

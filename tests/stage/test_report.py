@@ -117,6 +117,14 @@ def test_a_process_that_does_not_tell_how_far_it_is_is_named(
     assert f"{folder.path}: being filled, used by {filler}; how far it is cannot be asked" in capsys.readouterr().out
 
 
+def test_who_waits_looks_at_no_file_of_a_complete_copy(
+    dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dlio.stage(dataset, tmp_path / "local")
+    monkeypatch.delattr(StagedFolder, "missing")  # looks at each file
+    assert cli.main(["stage", str(dataset.root), str(tmp_path / "local"), "--wait"]) == 0
+
+
 def test_a_copy_that_lost_files_is_not_called_complete(
     dataset: Manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
