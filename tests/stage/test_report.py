@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -117,11 +118,11 @@ def test_a_process_that_does_not_tell_how_far_it_is_is_named(
     assert f"{folder.path}: being filled, used by {filler}; how far it is cannot be asked" in capsys.readouterr().out
 
 
-def test_who_waits_looks_at_no_file_of_a_complete_copy(
+def test_who_waits_stats_no_file_of_a_complete_copy(
     dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dlio.stage(dataset, tmp_path / "local")
-    monkeypatch.delattr(StagedFolder, "missing")  # looks at each file
+    monkeypatch.delattr(StagedFolder, "missing")  # stats each file
     assert cli.main(["stage", str(dataset.root), str(tmp_path / "local"), "--wait"]) == 0
 
 
@@ -140,12 +141,18 @@ def test_a_copy_that_lost_files_is_not_called_complete(
     lost[0].unlink()
     lost[1].write_bytes(b"1")
     missing = f"{lost[0].name} is missing, or of another size (the first of 2 such files)"
-    assert told() == f"{folder.path}: damaged: {missing}: dlio verify --repair restores it, dlio clean removes it\n"
+    advice = f"dlio verify {folder.path} --repair restores it, dlio clean removes it\n"
+    assert told() == f"{folder.path}: damaged: {missing}: {advice}"
     assert cli.main(["stage", str(dataset.root), local, "--status", "--json"]) == 0
     (copy,) = json.loads(capsys.readouterr().out)["copies"]
     assert copy == {"path": str(folder.path), "is_complete": False, "problem": missing}
-    (folder.path / NAME).write_bytes((folder.path / NAME).read_bytes().replace(b"a", b"b", 1))
-    assert f": damaged: {folder.path / NAME}" in told()
+    lost[1].unlink()
+    shutil.copy(dataset.root / lost[1].name, lost[1])
+    assert told() == f"{folder.path}: damaged: {missing.partition(' (')[0]}: {advice}"
+    with (folder.path / NAME).open("ab") as manifest:
+        manifest.write(b"{}\n")
+    assert f": damaged: {folder.path / NAME}" in (damaged := told())
+    assert damaged.endswith(f": {advice}") and damaged.count("--repair") == 1 and "pack again" not in damaged
 
 
 def test_the_copy_of_a_file_that_has_changed_since_is_named(

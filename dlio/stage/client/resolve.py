@@ -91,7 +91,7 @@ def opened(dataset: str | os.PathLike[str], *, is_complete: bool = False) -> tup
 
 @cache  # once, not for each loader
 def _tell_of(path: Path, problem: str) -> None:
-    _log.warning("%s is ignored: %s: dlio verify --repair restores it, dlio clean removes it", path, problem)
+    _log.warning("%s is ignored: %s: dlio verify %s --repair restores it, dlio clean removes it", path, problem, path)
 
 
 def _unstaged(dataset: str | os.PathLike[str], wanted: Manifest) -> Manifest:

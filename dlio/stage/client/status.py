@@ -8,6 +8,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+from dlio.dataset.json_lines import ADVICE
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.dataset.shard import files_of
 from dlio.errors import ManifestError, StorageError, UsageError
@@ -78,7 +79,7 @@ def _problem(folder: StagedFolder) -> str:
     try:
         return in_words_missing(folder.missing(files_of(Manifest.load(folder.path).shards_here)))
     except (ManifestError, StorageError) as error:
-        return error.text
+        return error.text.removesuffix(ADVICE).rstrip(" :,")  # the advice on data sets that are no copies
 
 
 def unfinished(folder: StagedFolder) -> dict[str, Any] | None:
@@ -125,7 +126,7 @@ def in_one_word(copy: Mapping[str, Any]) -> str:
     if "process" in copy:
         return _words_of_unfinished(copy)
     if "problem" in copy and ("nodes" not in copy or copy["nodes"][0]["is_complete"]):
-        return f"damaged: {copy['problem']}: dlio verify --repair restores it, dlio clean removes it"
+        return f"damaged: {copy['problem']}: dlio verify {copy['path']} --repair restores it, dlio clean removes it"
     if copy.get("keeps_all", True):
         return "being filled"
     is_full = copy["nodes"][0]["is_complete"]

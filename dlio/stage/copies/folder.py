@@ -51,7 +51,8 @@ def in_words_missing(missing: Sequence[File]) -> str:
     """Returns what `StagedFolder.missing` has found, as text; "" if nothing is missing."""
     if not missing:
         return ""
-    return f"{missing[0].name} is missing, or of another size (the first of {len(missing)} such files)"
+    more = f" (the first of {len(missing):,} such files)" if len(missing) > 1 else ""
+    return f"{missing[0].name} is missing, or of another size{more}"
 
 
 @dataclass(frozen=True, slots=True)
