@@ -132,7 +132,7 @@ def test_a_lease_of_another_user_stays_and_is_named(
 
     def other_user() -> None:
         assert clean(tmp_path / "tmp", job="7") == []
-        assert "of job '7' belongs to another user" in caplog.text
+        assert "the lease of job '7'" in caplog.text
 
     assert as_user(2001, other_user) == 0
     assert [lease.job for lease in leases(folder_of(staged))] == ["7"]
