@@ -49,6 +49,7 @@ class Watching:
         self._came: dict[tuple[Process | None, int], int] = {}
         self._urgent: dict[Task | None, bool] = {}
         self._silent: dict[tuple[Process | None, world.Address], tuple[int, int]] = {}  # the latest attempt: from, to
+        self._refused: dict[tuple[Process | None, world.Address], int] = {}  # when a node last refused a connection
         self._askers: set[tuple[Process | None, int]] = set()
         self._distrusted: set[tuple[Process | None, int]] = set()
         self._cut_off: set[Task | None] = set()  # tasks whose connection has just ended, which may try a new one
@@ -204,8 +205,12 @@ class Watching:
                 self._oracle.broken("left-alone", f"{self._process} tries {address[0]} again {after}")
             try:
                 return connect(address, *arguments)
+            except ConnectionRefusedError:  # its machine answers, whatever comes of attempts that began before
+                self._refused[key] = self._scheduler.now
+                self._silent.pop(key, None)
+                raise
             except TimeoutError:
-                if is_urgent:
+                if is_urgent and self._refused.get(key, -1) < now:
                     self._silent[key] = now, self._scheduler.now
                 raise
 

@@ -321,6 +321,32 @@ def test_a_node_that_is_silent_is_not_asked_again_at_once(scene, second, heard, 
     assert scene.broken == ([] if is_fine else ["left-alone"])
 
 
+def test_a_node_that_refuses_answers(scene):
+    """It has been started again, and may be asked at once, though an attempt that began before it did fails later."""
+
+    def connect(address: object) -> None:
+        if scene.scheduler.now == 2 * S:
+            raise ConnectionRefusedError
+        scene.scheduler.pause(2 * S)
+        raise TimeoutError
+
+    def ask(at: float) -> None:
+        scene.scheduler.pause(round(at * S))
+        with suppress(OSError):
+            Fetching.fetch(None, 0, 0, None)
+
+    process = scene.process()
+    with (
+        mock.patch.object(Fetching, "fetch", lambda *_: tcp.connect(("10.0.0.1", 1))),
+        mock.patch.object(tcp, "connect", connect),
+        scene.watching.at_work(),
+    ):
+        for at in (0.5, 2.0, 2.7, 4.8):
+            scene.scheduler.spawn(process, partial(ask, at), "task")
+        scene.scheduler.run()
+    assert scene.broken == ["left-alone"]  # the last one, soon after the one before it has failed
+
+
 def test_waiting_for_long_and_for_ever_are_noticed(scene):
     def wait() -> None:
         with scene.oracle.patience("loader"):
