@@ -276,7 +276,10 @@ def side_by_side(
 def blocks_at(files: RemoteFiles, file: File) -> Generator[bytes, None, None]:
     """Yields a file's bytes at a URL in blocks; raises as `fetch_range`."""
 
-    def fetch(at: int) -> bytes:
-        return fetch_range(files, file.name, at, min(at + REQUEST_BYTES, file.num_bytes))
+    begins = range(0, file.num_bytes, REQUEST_BYTES)
 
-    return side_by_side(fetch, range(0, file.num_bytes, REQUEST_BYTES), weigh=len)
+    def fetch(number: int) -> bytes:
+        return fetch_range(files, file.name, begins[number], min(begins[number] + REQUEST_BYTES, file.num_bytes))
+
+    with Prefetcher(fetch, lambda _: REQUEST_BYTES, len(begins), Depth()) as block:  # other threads use the learned one
+        yield from map(block, range(len(begins)))

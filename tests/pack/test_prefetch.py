@@ -10,6 +10,10 @@ from io import BytesIO
 
 import pytest
 
+from dlio.dataset.remote import REQUEST_BYTES
+from dlio.dataset.shard import File
+from dlio.io.remote_files import RemoteFiles
+from dlio.pack import prefetch
 from dlio.pack.prefetch import MOST_BYTES, MOST_READS, SLOW_SECONDS, Depth, Prefetcher, side_by_side
 
 
@@ -215,3 +219,26 @@ def test_a_group_that_a_signal_ended_before_its_first_file_is_read_one_by_one():
     with Prefetcher(lambda number: number, [1] * 20, 20, depth, lambda numbers: ()) as result:
         assert result.several(0, tuple) is None
         assert result(0) == 0
+
+
+@pytest.mark.parametrize("learned", ["_learned", "Depth"])
+def test_blocks_of_a_file_at_a_url_are_bounded_in_bytes_from_the_first(
+    monkeypatch: pytest.MonkeyPatch, learned: str
+) -> None:
+    begun, too_many = [], threading.Event()
+
+    def fetch(files: RemoteFiles, name: str, start: int, end: int) -> bytes:
+        begun.append((start, end))
+        if len(begun) > MOST_BYTES // REQUEST_BYTES:
+            too_many.set()
+        too_many.wait(0.05 if start == 0 else 0)
+        return b"block"
+
+    monkeypatch.setattr(prefetch, "fetch_range", fetch)
+    monkeypatch.setattr(prefetch, learned, deep(40) if learned == "_learned" else lambda: deep(40))
+    size = 40 * REQUEST_BYTES - 1
+    blocks = prefetch.blocks_at(RemoteFiles("memory://nowhere"), File("file", size, ""))
+    assert next(blocks) == b"block"
+    assert not too_many.is_set()
+    assert len(list(blocks)) == 39
+    assert sorted(begun)[-1] == (39 * REQUEST_BYTES, size)
