@@ -196,7 +196,7 @@ class BulkValues:
         before, after = self._crcs_before(records), self._after[records]
         ranges = ValueRanges(self._spans.file, np.maximum(starts, 0), np.where(starts < 0, 0, sizes), before, after)
         values, wrong = next(read_values([ranges], take))
-        if (self._offsets[records] < 0).any():
+        if whole.any() or (self._offsets[records] < 0).any():  # another thread may have found them
             rows = zip(values, records.tolist(), whole.tolist(), strict=True)
             values = [self._search_in(data, record) if is_whole else data for data, record, is_whole in rows]
             crcs = np.fromiter(map(native.crc32c, values, before.tolist()), np.uint32, len(values))
