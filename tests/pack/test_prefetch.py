@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from io import BytesIO
 
 import pytest
@@ -237,8 +238,8 @@ def test_blocks_of_a_file_at_a_url_are_bounded_in_bytes_from_the_first(
     monkeypatch.setattr(prefetch, "fetch_range", fetch)
     monkeypatch.setattr(prefetch, learned, deep(40) if learned == "_learned" else lambda: deep(40))
     size = 40 * REQUEST_BYTES - 1
-    blocks = prefetch.blocks_at(RemoteFiles("memory://nowhere"), File("file", size, ""))
-    assert next(blocks) == b"block"
-    assert not too_many.is_set()
-    assert len(list(blocks)) == 39
+    with closing(prefetch.blocks_at(RemoteFiles("memory://nowhere"), File("file", size, ""))) as blocks:
+        assert next(blocks) == b"block"
+        assert not too_many.is_set()
+        assert len(list(blocks)) == 39
     assert sorted(begun)[-1] == (39 * REQUEST_BYTES, size)
