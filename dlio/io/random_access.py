@@ -94,11 +94,11 @@ class RandomAccessFile:
         if offset < 0 or num_bytes < 0 or offset + num_bytes > self.num_bytes:
             problem = f"expected {num_bytes} bytes here, the file ends at {self.num_bytes}: it is cut off, restore it"
             raise CorruptRecordError(self.path, problem, record=record, offset=offset)
-        if self._descriptor is None:
-            memory = bytearray(num_bytes)
-            self._open_arrival().fill(np.array([offset]), np.array([num_bytes]), memoryview(memory), np.array([0]))
-            return bytes(memory)
         try:
+            if self._descriptor is None:
+                memory = np.empty(num_bytes, np.uint8)  # takes nothing until bytes come: a manifest may name any size
+                self._open_arrival().fill(np.array([offset]), np.array([num_bytes]), memory.data, np.array([0]))
+                return memory.tobytes()
             data = os.pread(self._descriptor, num_bytes, offset)
             while len(data) < num_bytes:  # a read is interrupted at 2 GiB, or the file was cut since it was opened
                 more = os.pread(self._descriptor, num_bytes - len(data), offset + len(data))
@@ -106,6 +106,8 @@ class RandomAccessFile:
                     problem = f"expected {num_bytes} bytes here, found {len(data)}: the file has shrunk, restore it"
                     raise CorruptRecordError(self.path, problem, record=record, offset=offset)
                 data += more
+        except StorageError:
+            raise
         except OSError as error:
             raise self._unreadable(error.errno or errno.EIO, offset) from error
         except MemoryError as error:

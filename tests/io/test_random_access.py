@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from dlio import native
 from dlio.errors import CorruptRecordError, StorageError
+from dlio.io import arrivals
 from dlio.io.random_access import OutRows, RandomAccessFile, read_ranges
 
 NUM_BYTES = 900_000
@@ -222,3 +224,25 @@ def test_a_read_beyond_the_memory_names_the_file(path: Path, monkeypatch: pytest
         file.read(5, 700)
     file.close()
     assert caught.value.errno == errno.ENOMEM
+
+
+def test_a_size_that_a_stranger_names_takes_no_memory_before_bytes_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Absurd:
+        num_bytes = 1 << 62
+
+        def fill(self, offsets: object, sizes: object, memory: memoryview, places: object) -> None:
+            raise StorageError(f"gave 37 bytes, asked for {len(memory)}")
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(arrivals, "find", lambda path: Absurd())
+    file = RandomAccessFile(tmp_path / "absent")
+    with pytest.raises(StorageError, match="cannot read 1,125,899,906,842,624 bytes of"):
+        file.read(0, 1 << 50)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(StorageError, match="gave 37 bytes, asked for 536870912"):
+        file.read(0, 1 << 29)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 18  # KiB

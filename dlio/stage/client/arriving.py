@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from dlio.errors import StorageError
 from dlio.io import arrivals
 from dlio.io.files import Span
@@ -87,6 +89,10 @@ class PassedFile:
         ranges = within(offsets, offsets + sizes, self.num_bytes)
         if arrivals.is_from_source():
             self._agent.bad(ranges)
+        if len(places) and (np.diff(places) == sizes[:-1]).all():  # as of one range: nothing is copied
+            if target := memory[int(places[0]) : int(places[-1] + sizes[-1])]:
+                self._agent.read(ranges, target)
+            return
         if found := memoryview(bytearray(int(sizes.sum()))):
             self._agent.read(ranges, found)
         for place, size in zip(places.tolist(), sizes.tolist(), strict=True):
