@@ -95,7 +95,11 @@ class ShardReader:
             CorruptRecordError: the record differs from what was packed; names file, record, offset and key.
             StorageError: the file cannot be read.
         """
-        return self._sure(partial(self._checked, self._number(index)))
+        return self._read(self._number(index))
+
+    def _read(self, record: int) -> Sample:
+        """Returns the record of this number in the files; raises as `read`."""
+        return self._sure(partial(self._checked, record))
 
     def _checked(self, index: int) -> Sample:
         """Returns the record of this number in the files, compared with its checksum; raises as `read`."""
@@ -163,13 +167,13 @@ class ShardReader:
         """Returns the values, or the rows of `out` where they are."""
         bulk_reader = self._values()
         if bulk_reader is None:
-            fields = [self._sure(partial(self._checked, record)).fields for record in records.tolist()]
+            fields = [self._read(record).fields for record in records.tolist()]
             return {name: [viewed(values[name]) for values in fields] for name in self._schema}
         assert self._table is not None
         found, doubtful = bulk_reader.columns(records, take, out, large)
         read = {name: found[name] if name in found else self._table.field(name)[records] for name in self._schema}
         for row in doubtful:
-            sample = self._sure(partial(self._checked, int(records[row])))
+            sample = self._read(int(records[row]))
             bulk_reader.forget(int(records[row]))
             for name, column in read.items():
                 column[row] = viewed(sample.fields[name])

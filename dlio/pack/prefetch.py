@@ -275,7 +275,6 @@ def side_by_side(
 
 def blocks_at(files: RemoteFiles, file: File) -> Generator[bytes, None, None]:
     """Yields a file's bytes at a URL in blocks; raises as `fetch_range`."""
-
     begins = range(0, file.num_bytes, REQUEST_BYTES)
 
     def fetch(number: int) -> bytes:

@@ -89,14 +89,13 @@ class PassedFile:
         ranges = within(offsets, offsets + sizes, self.num_bytes)
         if arrivals.is_from_source():
             self._agent.bad(ranges)
-        if len(places) and (np.diff(places) == sizes[:-1]).all():  # as of one range: nothing is copied
-            if target := memory[int(places[0]) : int(places[-1] + sizes[-1])]:
-                self._agent.read(ranges, target)
-            return
-        if found := memoryview(bytearray(int(sizes.sum()))):
+        total, is_together = int(sizes.sum()), (np.diff(places) == sizes[:-1]).all()
+        found = memory[int(places[0]) :][:total] if total and is_together else memoryview(bytearray(total))
+        if found:
             self._agent.read(ranges, found)
-        for place, size in zip(places.tolist(), sizes.tolist(), strict=True):
-            memory[place : place + size], found = found[:size], found[size:]
+        if not is_together:
+            for place, size in zip(places.tolist(), sizes.tolist(), strict=True):
+                memory[place : place + size], found = found[:size], found[size:]
 
     def will_need(self, starts: Numbers, stops: Numbers) -> None:
         """Does nothing: what passes through is not kept."""

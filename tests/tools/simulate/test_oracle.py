@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterable
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -275,6 +275,25 @@ def test_a_node_that_sends_more_than_its_share_is_noticed(scene):
     assert scene.broken == ["share"]
 
 
+@contextmanager
+def connecting(scene: Scene, process: Process, connect: Callable[[object], None], times: Iterable[float]):
+    """Has a process ask a node at these seconds, each time by a new connection, while the oracle watches."""
+
+    def ask(at: float) -> None:
+        scene.scheduler.pause(round(at * S))
+        with suppress(ConnectionRefusedError, TimeoutError):
+            Fetching.fetch(None, 0, 0, None)
+
+    with (
+        mock.patch.object(Fetching, "fetch", lambda *_: tcp.connect(("10.0.0.1", 1))),
+        mock.patch.object(tcp, "connect", connect),
+        scene.watching.at_work(),
+    ):
+        for at in times:
+            scene.scheduler.spawn(process, partial(ask, at), "task")
+        yield
+
+
 @pytest.mark.parametrize(
     ("second", "heard", "asks", "third", "is_fine"),
     [
@@ -291,11 +310,6 @@ def test_a_node_that_is_silent_is_not_asked_again_at_once(scene, second, heard, 
         scene.scheduler.pause(2 * S)
         raise TimeoutError
 
-    def ask(at: float) -> None:
-        scene.scheduler.pause(round(at * S))
-        with suppress(TimeoutError):
-            Fetching.fetch(None, 0, 0, None)
-
     def hear() -> None:
         scene.scheduler.pause(round(heard * S))
         Meeting.use(None, peer, None)
@@ -306,14 +320,10 @@ def test_a_node_that_is_silent_is_not_asked_again_at_once(scene, second, heard, 
 
     peer, process = SimpleNamespace(address=("10.0.0.1", 1)), scene.process()
     with (
-        mock.patch.object(Fetching, "fetch", lambda *_: tcp.connect(("10.0.0.1", 1))),
-        mock.patch.object(tcp, "connect", silent),
         mock.patch.object(Meeting, "use", lambda *_: None),
         mock.patch.object(Meeting, "heard", lambda *_: None),
-        scene.watching.at_work(),
+        connecting(scene, process, silent, (0.0, second, third)),
     ):
-        for at in (0.0, second, third):
-            scene.scheduler.spawn(process, partial(ask, at), "task")
         for at in asks:
             scene.scheduler.spawn(process, partial(be_asked, at), "task")
         scene.scheduler.spawn(process, hear, "task")
@@ -330,19 +340,7 @@ def test_a_node_that_refuses_answers(scene):
         scene.scheduler.pause(2 * S)
         raise TimeoutError
 
-    def ask(at: float) -> None:
-        scene.scheduler.pause(round(at * S))
-        with suppress(OSError):
-            Fetching.fetch(None, 0, 0, None)
-
-    process = scene.process()
-    with (
-        mock.patch.object(Fetching, "fetch", lambda *_: tcp.connect(("10.0.0.1", 1))),
-        mock.patch.object(tcp, "connect", connect),
-        scene.watching.at_work(),
-    ):
-        for at in (0.5, 2.0, 2.7, 4.8):
-            scene.scheduler.spawn(process, partial(ask, at), "task")
+    with connecting(scene, scene.process(), connect, (0.5, 2.0, 2.7, 4.8)):
         scene.scheduler.run()
     assert scene.broken == ["left-alone"]  # the last one, soon after the one before it has failed
 
