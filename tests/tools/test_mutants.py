@@ -28,6 +28,11 @@ _CHILD = (
     "    code = 'from dlio.random_keys import derive; assert derive(1, 2) != derive(3, 2)'\n"
     "    subprocess.run([sys.executable, '-c', code], check=True)\n"
 )
+_LONG = (
+    "import random\nfrom dlio.random_keys import derive\ndef test_parts_count():\n"
+    "    made = [[random.Random(seed).randbytes(1 << 20)] for seed in range(2)]\n"
+    "    assert made[0] == made[derive(1, 2) == derive(3, 2)]\n"
+)
 _FAILING = _STRONG + "def test_fails_anyway():\n    assert False\n"
 _WHERE = (
     "from pathlib import Path\ndef test_place(tmp_path):\n"
@@ -50,7 +55,7 @@ def run(folder: Path, entries: str, *options: str) -> tuple[int, str]:
     (folder / "lists/planted.toml").write_text(entries)
     command = [sys.executable, "-m", "tools.mutants", "--lists", folder / "lists", "--jobs", "1", *options]
     done = subprocess.run(
-        command, cwd=REPOSITORY, capture_output=True, text=True, timeout=200, env=os.environ | _PLUGINS
+        command, cwd=REPOSITORY, capture_output=True, text=True, timeout=200, env=os.environ | _PLUGINS | {"CI": "true"}
     )
     return done.returncode, done.stdout + done.stderr
 
@@ -67,6 +72,7 @@ def test_each_mutation_gets_its_verdict(tmp_path: Path) -> None:
     entries = [
         entry("noticed", tmp_path, _STRONG),
         entry("noticed-by-a-child", tmp_path, _CHILD),
+        entry("noticed-by-long-values", tmp_path, _LONG),
         entry("missed", tmp_path, _WEAK),
         entry("blind", tmp_path, _BLIND),
         entry("failing", tmp_path, _FAILING),
@@ -77,6 +83,7 @@ def test_each_mutation_gets_its_verdict(tmp_path: Path) -> None:
     assert verdicts == {
         "planted/noticed": "killed",
         "planted/noticed-by-a-child": "killed",
+        "planted/noticed-by-long-values": "killed",
         "planted/missed": "survived",
         "planted/blind": "broken",
         "planted/failing": "broken",

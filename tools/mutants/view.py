@@ -88,6 +88,7 @@ class View:
         folder = self.path / f"t{self._runs}"  # of their own: a killed test can leave a mount that nobody can delete
         command = [sys.executable, "-m", "pytest", "-q", "--tb=line", "-c", "pyproject.toml", "--rootdir", "."]
         command += ["-p", "no:cacheprovider", "-p", "tools.mutants.outcomes", f"--basetemp={folder}"]
+        command += ["--assert=plain"]  # with $CI set, pytest compares values of some MB for minutes to explain them
         command += [*["-x"][:first_only], *tests]
         environ = os.environ | {"PYTHONPATH": str(self.path), "DLIO_OUTCOMES": str(outcomes)}
         with said.open("wb") as out:
