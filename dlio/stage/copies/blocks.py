@@ -33,17 +33,15 @@ def bitmap_bytes(num_bytes: int) -> int:
 class Blocks:
     """The bitmap of a file. Safe for several threads, one process of which writes; a forked child may read it, too."""
 
-    def __init__(self, descriptor: int, num_bytes: int, *, is_writable: bool) -> None:
-        """Reads or maps an open bitmap of the right size; the caller closes `descriptor`; raises OSError."""
-        self.num_bytes, size = num_bytes, bitmap_bytes(num_bytes)
+    def __init__(self, descriptor: int, num_bytes: int, bits: bytearray | None = None) -> None:
+        """Takes the bits of an open bitmap, or maps it; the caller closes `descriptor`; raises OSError."""
+        self.num_bytes, self._descriptor = num_bytes, _CLOSED
         self._bits: bytearray | mmap.mmap
-        self._descriptor = _CLOSED
-        if is_writable:
-            self._bits = bytearray(world.pread(descriptor, size, 0).ljust(size, b"\0"))
-            self._descriptor = os.dup(descriptor)
+        if bits is not None:
+            self._bits, self._descriptor = bits, os.dup(descriptor)
             self._close: Callable[[], object] = weakref.finalize(self, os.close, self._descriptor)
         else:
-            self._bits = mapped = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
+            self._bits = mapped = mmap.mmap(descriptor, bitmap_bytes(num_bytes), access=mmap.ACCESS_READ)
             self._close = mapped.close
         self._writing = world.lock()
         last = -(-num_bytes // BLOCK_BYTES)
@@ -61,8 +59,8 @@ class Blocks:
             path.unlink(missing_ok=True)
             descriptor = world.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
-                os.posix_fallocate(descriptor, 0, bitmap_bytes(num_bytes))
-                return cls(descriptor, num_bytes, is_writable=True)
+                os.posix_fallocate(descriptor, 0, size := bitmap_bytes(num_bytes))
+                return cls(descriptor, num_bytes, bytearray(size))  # not read: a wrong bit would be a block too many
             finally:
                 os.close(descriptor)
 
@@ -80,10 +78,12 @@ class Blocks:
                 status = os.fstat(descriptor)
                 if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
                     raise StorageError(f"cannot open {path}: it is not a regular file of this user")
-                if status.st_size != bitmap_bytes(num_bytes):
-                    expected = f"expected {bitmap_bytes(num_bytes)} bytes, found {status.st_size}"
+                if status.st_size != (size := bitmap_bytes(num_bytes)):
+                    expected = f"expected {size} bytes, found {status.st_size}"
                     raise StorageError(f"{path} is not of a file of {num_bytes} bytes: {expected}; stage again")
-                return cls(descriptor, num_bytes, is_writable=is_writable)
+                if not is_writable:
+                    return cls(descriptor, num_bytes)
+                return cls(descriptor, num_bytes, bytearray(world.pread(descriptor, size, 0).ljust(size, b"\0")))
             finally:
                 os.close(descriptor)
 

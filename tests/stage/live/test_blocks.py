@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio.errors import StorageError
+from dlio.io import world
 from dlio.stage.copies.blocks import BLOCK_BYTES, Blocks, _many_runs, _runs, bitmap_bytes
 
 SIZES = [
@@ -38,6 +39,13 @@ def test_a_new_bitmap_misses_the_whole_file_and_a_full_one_nothing(tmp_path, num
     assert blocks.is_whole == (num_bytes == 0) and blocks.present_bytes == 0
     blocks.set(0, num_bytes)
     assert blocks.is_whole and blocks.missing(0, num_bytes) == [] and blocks.present_bytes == num_bytes
+    blocks.close()
+
+
+def test_a_new_bitmap_is_empty_whatever_the_disk_says(tmp_path, monkeypatch):
+    monkeypatch.setattr(world, "pread", lambda descriptor, count, offset: b"\xff" * count)
+    blocks = Blocks.create(tmp_path / "bits", 9 * BLOCK_BYTES)
+    assert blocks.missing(0, 9 * BLOCK_BYTES) == [(0, 9 * BLOCK_BYTES)]
     blocks.close()
 
 
