@@ -99,19 +99,22 @@ class Causes:
         """Returns whether anything has happened whose kind ends so."""
         return any(trouble.kind.endswith(endings) for trouble in self.troubles)
 
-    def excuses(self, read: Read, before: Sequence[Read], keeper: int | None = None) -> bool:
+    def excuses(
+        self, read: Read, before: Sequence[Read], keeper: int | None = None, *, is_divided: bool = False
+    ) -> bool:
         """Returns whether there is a cause to read again what others, or the same node, have read before.
 
         Args:
             read, before: this one, and those before it.
             keeper: the only node that keeps what is read; None if it is not one.
+            is_divided: whether it is of a file that several nodes read: what one of them spoils, all read again.
         """
         if any(self._is_unsettled(each.at) for each in (read, *before)):  # another node may have read than others ask
             return True
         if self._has_come_after(read, before) or (keeper is not None and self._has_ended(keeper, read, before)):
             return True
         nodes = {read.node, *(each.node for each in before)} | ({keeper} if keeper is not None else set())
-        return any(self._is_cause(trouble, read.at, nodes) for trouble in self.troubles)
+        return any(self._is_cause(trouble, read.at, nodes, is_divided) for trouble in self.troubles)
 
     def _is_unsettled(self, at: int) -> bool:
         """Returns whether a node had come, or something had begun or ended, a short time before, as not all knew."""
@@ -139,7 +142,8 @@ class Causes:
         return bool(had) and all(process.is_dead for process in had) and ended <= read.at and not is_back
 
     @staticmethod
-    def _is_cause(trouble: Trouble, at: int, nodes: Set[int]) -> bool:
+    def _is_cause(trouble: Trouble, at: int, nodes: Set[int], is_divided: bool) -> bool:
         """Returns whether something was wrong with one of the nodes, or had been a short time before."""
-        wary = _DISTRUSTED if trouble.kind.endswith(SPOILING) else _WARY
-        return trouble.concerns(nodes) and trouble.begin <= at <= trouble.end + wary
+        spoils = trouble.kind.endswith(SPOILING)
+        is_theirs = trouble.concerns(nodes) or (spoils and is_divided)
+        return is_theirs and trouble.begin <= at <= trouble.end + (_DISTRUSTED if spoils else _WARY)

@@ -6,7 +6,7 @@ A promise that is broken is noted, and ends the schedule: the trace up to there 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -214,19 +214,23 @@ class Oracle:
         self._scheduler.note("finished", copy.name)
         self._check_lease(copy)
 
-    def check_reads(self, *, is_shared: bool = True, keepers: Mapping[str, int] | None = None) -> None:
+    def check_reads(
+        self, *, is_shared: bool = True, keepers: Mapping[str, int] | None = None, divided: Set[str] = frozenset()
+    ) -> None:
         """Checks that nothing was read from the source again without a cause.
 
         Args:
             is_shared: whether nodes pass files to each other, or each reads the source for itself.
             keepers: the node that keeps each file for the others, by the name of each that one keeps; None if all do.
+            divided: the names of the files that several nodes read.
         """
         for (name, block), reads in sorted(self._source.reads.items()):
             if keepers is not None and name not in keepers:
                 continue
             for number, read in enumerate(reads):
                 before = [each for each in reads[:number] if is_shared or each.node == read.node]
-                if before and not self.causes.excuses(read, before, keepers[name] if keepers else None):
+                keeper = keepers[name] if keepers else None
+                if before and not self.causes.excuses(read, before, keeper, is_divided=name in divided):
                     self.broken(
                         "read-once",
                         f"node {read.node} read block {block} of {name} at {read.at / S:.6f} s without a cause; "

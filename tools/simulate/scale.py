@@ -50,7 +50,7 @@ _PIECE_BYTES, _PIECES = 64 << 20, 8  # of a divided shard at least, and of those
 _STEP = 1 * S
 _TOGETHER = 100  # ms, in which all processes start
 _PATIENCE = 4 * 3600 * S
-_CONNECTIONS = 100_000  # that others keep to a node, of all nodes: each has a thread, and most of them are idle
+_CONNECTIONS = 100_000  # that nodes have to those that read: each has a thread, and most of them are idle
 _MOST_FILES = Path("/proc/sys/fs/nr_open")  # that root may let a process open
 
 
@@ -83,6 +83,11 @@ class Job:
         if homes.divided([self.shard_bytes] * self.shards, self.nodes):
             return max(2, round(self.shard_bytes / max(_PIECE_BYTES, self.num_bytes // (_PIECES * self.nodes))))
         return self.spans if self.spans > 1 else 0
+
+    @property
+    def homes(self) -> int:
+        """The nodes that read from the source, to which all others connect."""
+        return min(self.nodes, self.shards * max(1, self.blocks))
 
     @property
     def span(self) -> int:
@@ -182,7 +187,7 @@ def simulated(job: Job, base: Path) -> Found:
     cluster.storage.disks[SOURCE].speed = Speed(int(machine.source / part))
     watch = _Watch(cluster)
     actors = [Actor(cluster, node, 0, "stage", Staging("broadcast")) for node in range(job.nodes)]
-    few = replaced(serving, MAX_CONNECTIONS=_CONNECTIONS // job.nodes)
+    few = replaced(serving, MAX_CONNECTIONS=min(serving.MAX_CONNECTIONS, _CONNECTIONS // job.homes))
     with cluster.in_place(), pieces_of(span), divided_by(span), gaps_of(span), few:
         for actor in actors:
             actor.came = Chance(job.seed, f"came {actor}").below(_TOGETHER) * MS

@@ -292,11 +292,12 @@ def _check(cluster: Cluster, kind: Kind, actors: Sequence[Actor], faults: Sequen
         return
     is_shared, rooms = kind != Kind("stage", "replicate"), tuple(_rooms(cluster, kind))
     plans = [Plan(cluster.data.manifest, node, len(rooms), room, rooms) for node, room in enumerate(rooms)]
+    divided = {file.name for number, file in enumerate(plans[0].listed) if plans[0].is_divided(number)}
     if _have_less(cluster, kind):  # what nobody keeps is read whenever somebody reads it
         held = {plans[0].listed[each].name: plans[0].home(each) for plan in plans for each in plan.kept}
-        oracle.check_reads(keepers=held)
+        oracle.check_reads(keepers=held, divided=divided)
         return
-    oracle.check_reads(is_shared=is_shared)
+    oracle.check_reads(is_shared=is_shared, divided=divided)
     if is_shared:
         cluster.watching.check_shares([_owned(cluster, plan) for plan in plans])
 

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from dlio.io import world
+from dlio.io.files import Span
 from dlio.locking import claim
 from dlio.locking.claim_file import Claim
 from dlio.stage.engine.fetch import Fetching
@@ -46,7 +47,8 @@ class Watching:
         self._scheduler, self._oracle = scheduler, oracle
         self._buffers: defaultdict[Process | None, int] = defaultdict(int)
         self._held: defaultdict[Held, int] = defaultdict(int)
-        self._came: dict[tuple[Process | None, int], int] = {}
+        self._came: dict[tuple[Process | None, int], int] = {}  # when the latest span of a file was written
+        self._written: defaultdict[tuple[Process | None, int], list[Span]] = defaultdict(list)  # those that are now
         self._urgent: dict[Task | None, bool] = {}
         self._silent: dict[tuple[Process | None, world.Address], tuple[int, int]] = {}  # the latest attempt: from, to
         self._refused: dict[tuple[Process | None, world.Address], int] = {}  # when a node last refused a connection
@@ -123,22 +125,28 @@ class Watching:
         return judged
 
     def _writing(self, write: Callable[..., None]) -> Callable[..., None]:
-        def noted(store: Store, number: int, *arguments: Any, **options: Any) -> None:
-            key = self._process, number
-            self._came[key] = self._scheduler.now  # some may check before this has returned
-            write(store, number, *arguments, **options)
+        def noted(store: Store, number: int, begin: int, data: memoryview, *arguments: Any, **options: Any) -> None:
+            key, span = (self._process, number), (begin, begin + len(data))
+            self._written[key].append(span)
+            try:
+                write(store, number, begin, data, *arguments, **options)
+            finally:
+                self._written[key].remove(span)
             self._came[key] = self._scheduler.now
 
         return noted
 
     def _needing(self, need: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(filling: Fill, number: int, spans: Sequence[Any], *arguments: Any, **options: Any) -> Any:
+        def timed(filling: Fill, number: int, spans: Sequence[Span], *arguments: Any, **options: Any) -> Any:
             asked = self._scheduler.now
             found = need(filling, number, spans, *arguments, **options)
-            came = self._came.get((self._process, number), asked)
-            if self._scheduler.now - max(came, asked) > LATE and not self._oracle.causes.troubles:
-                late = (self._scheduler.now - max(came, asked)) / MS
-                self._oracle.broken("waking", f"{self._process} waited {late:.0f} ms for what was there of {number}")
+            key, now = (self._process, number), self._scheduler.now
+            written = self._written[key]  # who looks in time sees a span before its write returns
+            is_seen_early = any(first <= end and begin <= last for first, last in written for begin, end in spans)
+            waited = now - max(self._came.get(key, asked), asked)
+            if waited > LATE and not (is_seen_early or self._oracle.causes.troubles):
+                late = f"{self._process} waited {waited / MS:.0f} ms for what was there of {number}"
+                self._oracle.broken("waking", late)
             return found
 
         return timed

@@ -177,6 +177,17 @@ def test_a_cause_concerns_who_has_read_and_is_over_after_a_while(scene, node, en
     assert scene.broken == ([] if is_fine else ["read-once"])
 
 
+def test_what_one_node_spoils_of_a_divided_file_others_read_again(scene):
+    name = next(iter(scene.data.contents))
+    scene.oracle.causes.begin("disk-flip", {2}).end = 1 * S
+    read(scene, 0, 60 * S)
+    read(scene, 0, 61 * S)
+    scene.oracle.check_reads(divided={name})
+    assert not scene.broken
+    scene.oracle.check_reads()
+    assert scene.broken == ["read-once"]
+
+
 def test_each_node_reads_for_itself_what_only_a_lost_node_kept(scene):
     name = next(iter(scene.data.contents))
     scene.oracle.causes.begin("gone", {2})
