@@ -21,6 +21,7 @@ from dlio.stage.copies.live_folder import FILES
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.running_digest import Held
+from dlio.stage.engine.store import Store
 from dlio.stage.meeting.meeting import Meeting
 from dlio.stage.protocol import tcp
 from tools.simulate.clock import Clock
@@ -29,7 +30,7 @@ from tools.simulate.durable import Durable
 from tools.simulate.oracle import GIVEN_BACK, PACE, PATIENCE, Oracle
 from tools.simulate.orders import Orders
 from tools.simulate.process import Process
-from tools.simulate.scheduler import S, Scheduler
+from tools.simulate.scheduler import MS, S, Scheduler
 from tools.simulate.source import Source
 from tools.simulate.storage import Storage
 from tools.simulate.watching import Watching, most_buffers
@@ -421,6 +422,35 @@ def test_who_asks_others_for_what_was_wrong_is_noticed(scene, owner, name):
             scene.do(lambda: Fetching._from_peers(None, None, 3, 0, memoryview(b""), True), process)
             scene.do(lambda: getattr(owner, name)(None, 3), process)
     assert scene.broken == ["from-source"]
+
+
+@pytest.mark.parametrize(
+    ("span", "until", "is_fine"),
+    [
+        ((5, 9), 85, True),  # ms: the write of bytes 0 to 9 has just ended
+        ((5, 9), 95, False),
+        ((5, 9), 60, True),  # it has not ended, and its bytes may be seen
+        ((12, 15), 60, False),  # they are others: those awaited came after 5 ms
+    ],
+)
+def test_a_reader_that_continues_late_is_noticed(scene, span, until, is_fine):
+    def write(store: object, number: int, begin: int, data: memoryview) -> None:
+        scene.scheduler.pause(5 * MS if begin else 60 * MS)
+
+    def do() -> None:
+        Store.write(None, 3, 11, memoryview(b"others"))
+        scene.scheduler.pause(5 * MS)
+        Store.write(None, 3, 0, memoryview(b"nine bytes"[:9]))
+
+    process = scene.process()
+    with (
+        mock.patch.object(Store, "write", write),
+        mock.patch.object(Fill, "need", lambda *_: scene.scheduler.pause(until * MS)),
+        scene.watching.at_work(),
+    ):
+        scene.scheduler.spawn(process, do, "writer")
+        scene.do(lambda: Fill.need(None, 3, [span]), process)
+    assert scene.broken == ([] if is_fine else ["waking"])
 
 
 def test_memory_is_counted(scene):
