@@ -52,7 +52,7 @@ coverage: .venv/.complete
 
 soak: .venv/.complete
 	DLIO_TEST_ROUNDS=20 .venv/bin/python -m pytest -n 2 --dist worksteal -o timeout=3600
-	.venv/bin/python -m tools.simulate --schedules 20000 --faults all
+	.venv/bin/python -m tools.simulate --schedules 20000 --seed $$(date +%s)
 	.venv/bin/python -m tools.chaos --seconds 3600
 	.venv/bin/python -m tools.mutants
 

@@ -24,7 +24,12 @@ _DISTRUSTED = 100 * S
 _SETTLED = 26 * S
 _SOON = 3 * S  #: ns in which all nodes come unless some are late
 _NEVER = 1 << 62
-SPOILING = ("power", "gone", "-flip", "-sync", "source-changed")  #: faults that only checksums detect
+#: Faults that only checksums detect.
+SPOILING = frozenset({"power", "disk-flip", "source-flip", "disk-eio-sync", "source-changed"})
+#: What makes a node seem lost to some others, and present to the rest.
+_OF_NODES = frozenset({
+    "kill", "stop", "power", "gone", "absent", "isolate", "cut", "clog", "reset", "refused", "lost", "failure",
+})  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -95,32 +100,39 @@ class Causes:
     def _are_some_late(self) -> bool:
         return len(self._comings) < self._num_nodes or max(each[0] for each in self._comings.values()) > _SOON
 
-    def has_been(self, endings: tuple[str, ...]) -> bool:
-        """Returns whether anything has happened whose kind ends so."""
-        return any(trouble.kind.endswith(endings) for trouble in self.troubles)
+    @property
+    def latest(self) -> int:
+        """When a node came last, or something ended, or began that does not end; in ns."""
+        changes = [each.begin if each.end == _NEVER else each.end for each in self.troubles]
+        return max(changes + [come for comings in self._comings.values() for come in comings], default=0)
 
-    def excuses(
-        self, read: Read, before: Sequence[Read], keeper: int | None = None, *, is_divided: bool = False
-    ) -> bool:
+    def has_been(self, kinds: Set[str]) -> bool:
+        """Returns whether anything of these kinds has happened."""
+        return any(trouble.kind in kinds for trouble in self.troubles)
+
+    def excuses(self, read: Read, before: Sequence[Read], home: int | None = None, *, is_only: bool = False) -> bool:
         """Returns whether there is a cause to read again what others, or the same node, have read before.
 
         Args:
             read, before: this one, and those before it.
-            keeper: the only node that keeps what is read; None if it is not one.
-            is_divided: whether it is of a file that several nodes read: what one of them spoils, all read again.
+            home: the node that reads it for the others, if none is lost; None if each reads for itself.
+            is_only: whether no other node keeps it.
         """
-        if any(self._is_unsettled(each.at) for each in (read, *before)):  # another node may have read than others ask
+        if self._is_unsettled(read.at):  # another node may have read than others ask
             return True
-        if self._has_come_after(read, before) or (keeper is not None and self._has_ended(keeper, read, before)):
+        if read.node == home and all(each.node != home and self._is_unsettled(each.at) for each in before):
+            return True  # it was lost for some, who read instead, and it does not know who has it
+        if self._has_come_after(read, before) or (is_only and home is not None and self._has_ended(home, read, before)):
             return True
-        nodes = {read.node, *(each.node for each in before)} | ({keeper} if keeper is not None else set())
-        return any(self._is_cause(trouble, read.at, nodes, is_divided) for trouble in self.troubles)
+        nodes = {read.node, *(each.node for each in before)} | ({home} if home is not None else set())
+        return any(self._is_cause(trouble, read.at, nodes) for trouble in self.troubles)
 
     def _is_unsettled(self, at: int) -> bool:
         """Returns whether a node had come, or something had begun or ended, a short time before, as not all knew."""
         if self._are_some_late and self._comes_one_at(at):
             return True
-        changes = [change for trouble in self.troubles for change in (trouble.begin, trouble.end)]
+        of_nodes = [trouble for trouble in self.troubles if trouble.kind in _OF_NODES]
+        changes = [change for trouble in of_nodes for change in (trouble.begin, trouble.end)]
         return any(change < at <= change + _SETTLED for change in changes)
 
     def _comes_one_at(self, at: int) -> bool:
@@ -142,8 +154,7 @@ class Causes:
         return bool(had) and all(process.is_dead for process in had) and ended <= read.at and not is_back
 
     @staticmethod
-    def _is_cause(trouble: Trouble, at: int, nodes: Set[int], is_divided: bool) -> bool:
+    def _is_cause(trouble: Trouble, at: int, nodes: Set[int]) -> bool:
         """Returns whether something was wrong with one of the nodes, or had been a short time before."""
-        spoils = trouble.kind.endswith(SPOILING)
-        is_theirs = trouble.concerns(nodes) or (spoils and is_divided)
-        return is_theirs and trouble.begin <= at <= trouble.end + (_DISTRUSTED if spoils else _WARY)
+        wary = _DISTRUSTED if trouble.kind in SPOILING else _WARY
+        return trouble.concerns(nodes) and trouble.begin <= at <= trouble.end + wary

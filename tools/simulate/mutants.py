@@ -92,7 +92,7 @@ def found(view: View, mutation: Mutation, schedules: int, seconds: float, faults
     """Returns after how many schedules, with these faults, a mistake breaks a promise that is kept without it.
 
     Raises:
-        MutationError: what ran was other code.
+        MutationError: what ran was other code, or could not run.
     """
     began, first = time.monotonic(), 1
     while True:
@@ -112,7 +112,9 @@ def _searched(
     environ = os.environ | {"PYTHONPATH": str(view.path), "PYTHONHASHSEED": "0"}
     done = subprocess.run([sys.executable, "-c", code], cwd=view.path, env=environ, capture_output=True, text=True)
     if done.returncode:
-        return {"schedules": 1, "seed": first, "broken": f"the simulator could not run: {done.stderr[-300:]}"}
+        raise MutationError(
+            f"the simulator could not run {mutation.name if mutation else 'dlio'}: {done.stderr[-300:]}"
+        )
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     if Path(answer["tree"]) != ROOT or (mutation and not view.is_loaded):
         what = mutation.module if mutation else "dlio"
@@ -131,6 +133,8 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="print them")
     options = parser.parse_args()
     chosen = mutations(options.only)
+    if not chosen:
+        parser.error(f"no mistake is called {' or '.join(options.only)}: --list prints their names")
     if options.list:
         for each in chosen:
             print(f"{each.name:40} {each.promise}")

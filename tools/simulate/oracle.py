@@ -6,7 +6,7 @@ A promise that is broken is noted, and ends the schedule: the trace up to there 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +16,16 @@ from dlio.stage.copies.base_folder import CACHE, CONTROL, LEASES
 from dlio.stage.copies.folder import LIVE
 from dlio.stage.copies.live_folder import FILES
 from tools.simulate.causes import SPOILING, Causes
-from tools.simulate.disk import FAULTS, WRITE, Disk
+from tools.simulate.disk import WRITE, Disk
 from tools.simulate.process import Process
 from tools.simulate.scheduler import MS, S, Scheduler
-from tools.simulate.source import Source
+from tools.simulate.source import COUNTED_BYTES, Source
 from tools.simulate.storage import NAME, Call
 
+#: Where there is no room, or a disk fails, a warning says that a copy has no lease; power that fails may take it.
+_WITHOUT_LEASE = frozenset({
+    "power", "gone", *(f"disk-{kind}" for kind in ("full", "quota", "eio-read", "eio-write", "eio-sync", "stale")),
+})  # fmt: skip
 #: The promises, by their short names.
 PROMISES = {
     "right-bytes": "no byte is delivered that is not the sample's",
@@ -93,7 +97,7 @@ class Oracle:
         self.delivered_bytes, self.slowest, self.errors = 0, 0, list[str]()
         self._writers: dict[str, dict[Process, None]] = {}
         self._is_given_back = False
-        self._published: dict[Path, frozenset[str]] = {}
+        self._published, self._wanted = set[Path](), dict[Path, frozenset[str]]()  # the latter once it is published
 
     @property
     def may_be_wrong(self) -> bool:
@@ -103,7 +107,7 @@ class Oracle:
     @property
     def _may_lack_lease(self) -> bool:
         """Whether disks have failed, so that a warning says that a copy has no lease, or the job has given it back."""
-        return self._is_given_back or self.causes.has_been(("power", "gone", *(f"disk-{kind}" for kind in FAULTS)))
+        return self._is_given_back or self.causes.has_been(_WITHOUT_LEASE)
 
     def broken(self, promise: str, found: str) -> None:
         """Notes that a promise is broken, and ends the schedule."""
@@ -130,7 +134,7 @@ class Oracle:
 
     def still_wrong(self, loader: object, name: str, begin: int) -> None:
         """Notes that bytes were wrong again which came from the source, though nothing turned a bit of them there."""
-        if not self.causes.has_been(("source-changed",)):
+        if not self.causes.has_been({"source-changed"}):
             self.broken("right-bytes", f"{loader} got wrong bytes of {name} from {begin} on, from the source, too")
 
     def failed(self, error: str, node: int) -> None:
@@ -202,35 +206,51 @@ class Oracle:
         for name in sorted(there.keys() & self._contents.keys()):
             if there[name].read_bytes() != self._contents[name]:
                 self.broken("proved-name", f"{there[name].relative_to(disk.root)} on {disk.name}")
-        lacking = self._published.get(copy, frozenset(self._contents)) - there.keys()
-        if MANIFEST in there and lacking and not copy.name.count("."):
+        lacking = self._wanted.get(copy, frozenset(self._contents)) - there.keys()
+        if MANIFEST in there and lacking:
             self.broken("whole-copy", f"{disk.name} has the manifest of a copy, and lacks {sorted(lacking)[0]}")
         if copy in self._published and (MANIFEST not in there or lacking):
             self.broken("kept-copy", f"{disk.name} had a finished copy, and lacks {sorted(lacking)[:1] or MANIFEST}")
 
-    def published(self, copy: Path, names: frozenset[str]) -> None:
+    @contextmanager
+    def publishing(self, copy: Path, names: Iterable[str]) -> Iterator[None]:
+        """Notes that a copy of these files gets its manifest in the block, and is finished afterwards."""
+        self._wanted[copy] = frozenset(names)
+        yield
+        self.published(copy, names)
+
+    def published(self, copy: Path, names: Iterable[str]) -> None:
         """Notes that a copy is finished, as a command or an agent reports; nothing of it may be lost from now on."""
-        self._published[copy] = names
+        self._published.add(copy)
+        self._wanted[copy] = frozenset(names)
         self._scheduler.note("finished", copy.name)
         self._check_lease(copy)
 
     def check_reads(
-        self, *, is_shared: bool = True, keepers: Mapping[str, int] | None = None, divided: Set[str] = frozenset()
+        self,
+        homes: Callable[[str, int], int | None] = lambda name, begin: None,
+        *,
+        is_shared: bool = True,
+        kept: Set[str] | None = None,
+        distrusted: Set[tuple[Process | None, str]] = frozenset(),
     ) -> None:
         """Checks that nothing was read from the source again without a cause.
 
         Args:
+            homes: returns the node that reads what begins at a byte of a file for the others, if none is lost.
             is_shared: whether nodes pass files to each other, or each reads the source for itself.
-            keepers: the node that keeps each file for the others, by the name of each that one keeps; None if all do.
-            divided: the names of the files that several nodes read.
+            kept: the names of the files that their homes alone keep for the others, if not all nodes keep all.
+            distrusted: the processes that read a file from the source as wrong bytes came, and its name.
         """
         for (name, block), reads in sorted(self._source.reads.items()):
-            if keepers is not None and name not in keepers:
+            if kept is not None and name not in kept:
                 continue
+            home = homes(name, block * COUNTED_BYTES)
             for number, read in enumerate(reads):
                 before = [each for each in reads[:number] if is_shared or each.node == read.node]
-                keeper = keepers[name] if keepers else None
-                if before and not self.causes.excuses(read, before, keeper, is_divided=name in divided):
+                if not before or (read.process, name) in distrusted:
+                    continue
+                if not self.causes.excuses(read, before, home, is_only=kept is not None):
                     self.broken(
                         "read-once",
                         f"node {read.node} read block {block} of {name} at {read.at / S:.6f} s without a cause; "

@@ -204,7 +204,7 @@ def _read_range(
     """
     oracle, found = actor.cluster.oracle, read(begin, count)
     if not oracle.delivered(actor, file.name, begin, begin + count, found) or is_doubted:
-        oracle.causes.begin("doubt", {actor.node})
+        oracle.causes.happened("doubt", {actor.node})
         actor.cluster.scheduler.note("from the source", file.name, begin, count)
         with arrivals.from_source():
             flips = actor.cluster.flips

@@ -14,6 +14,7 @@ from pathlib import Path
 import dlio
 from dlio.errors import StorageError, UsageError
 from tools.simulate import forked, scenario
+from tools.simulate.cluster import Size
 from tools.simulate.faults import Fault, drawn
 from tools.simulate.scenario import Outcome
 from tools.simulate.scheduler import S
@@ -23,9 +24,8 @@ _LINES = 30  # of a trace that breaks a promise
 _SHRINKING = 60.0  # seconds
 
 
-def one(seed: int, on: Collection[str], arguments: Namespace) -> Outcome:
+def one(seed: int, size: Size, on: Collection[str], arguments: Namespace) -> Outcome:
     """Runs one schedule as the arguments of the command say, prints what matters of it, and returns it."""
-    size = scenario.sized(seed, arguments.nodes, arguments.files)
     every = drawn(seed, size, on)
     numbers = _replayed(arguments.replay, len(every))
     deadline = time.monotonic() + _SHRINKING
@@ -40,7 +40,7 @@ def one(seed: int, on: Collection[str], arguments: Namespace) -> Outcome:
     outcome = run(numbers)
     if outcome.broken and (fewer := shortened(numbers, breaks)) != numbers:
         outcome, numbers = run(fewer), fewer
-    _show(outcome, every, numbers, arguments)
+    _show(outcome, size, every, numbers, arguments)
     if arguments.svg:
         try:
             arguments.svg.write_text(as_svg(f"seed {seed}: {outcome.kind}; {outcome.broken}", outcome.trace))
@@ -53,17 +53,17 @@ def several(on: Collection[str], arguments: Namespace) -> Iterator[Outcome]:
     """Yields the outcomes of many schedules, and prints those that break a promise: the first one as `one` does."""
 
     def schedule(seed: int) -> forked.Schedule:
-        size = scenario.sized(seed, arguments.nodes, arguments.files)
+        size = scenario.small(seed, arguments.nodes, arguments.files)
         return forked.Schedule(seed, size, drawn(seed, size, on))
 
     is_first = True
     for outcome in forked.several(map(schedule, range(arguments.seed, arguments.seed + arguments.schedules))):
         if outcome.broken and is_first:
             is_first = False
-            one(outcome.seed, on, arguments)
+            one(outcome.seed, schedule(outcome.seed).size, on, arguments)
         elif outcome.broken:
-            every = schedule(outcome.seed).faults
-            _show(outcome, every, range(len(every)), arguments)
+            again = schedule(outcome.seed)
+            _show(outcome, again.size, again.faults, range(len(again.faults)), arguments)
         yield outcome
 
 
@@ -103,9 +103,9 @@ def shortened(numbers: Sequence[int], breaks: Callable[[Sequence[int]], bool]) -
     return left
 
 
-def _show(outcome: Outcome, every: Sequence[Fault], numbers: Sequence[int], arguments: Namespace) -> None:
+def _show(outcome: Outcome, size: Size, every: Sequence[Fault], numbers: Sequence[int], arguments: Namespace) -> None:
     print(
-        f"seed {outcome.seed}: {outcome.kind}, {arguments.nodes} nodes, {outcome.events:,} events in "
+        f"seed {outcome.seed}: {outcome.kind}, {size.nodes} nodes, {outcome.events:,} events in "
         f"{outcome.ended / S:.3f} s of virtual time, {outcome.source:.3f} of the set read from the source, "
         f"trace {outcome.digest}"
     )
@@ -123,7 +123,7 @@ def _show(outcome: Outcome, every: Sequence[Fault], numbers: Sequence[int], argu
         print(f"BROKEN: {outcome.broken}")
         print(
             f"again: python -m tools.simulate --version {version()} --seed {outcome.seed} --nodes "
-            f"{arguments.nodes} --files {arguments.files} --faults {arguments.faults} --replay {replay}"
+            f"{size.nodes} --files {len(size.files)} --faults {arguments.faults} --replay {replay}"
         )
 
 
@@ -133,7 +133,7 @@ def sum_up(outcomes: Sequence[Outcome]) -> None:
     seconds, events = usage.ru_utime + usage.ru_stime, sum(each.events for each in outcomes)
     print(
         f"{len(outcomes):,} schedules of {events:,} events, a promise broken in {broken:,}; {seconds:,.0f} s of a "
-        f"processor, so {len(outcomes) / seconds * 3600:,.0f} an hour on each"
+        f"processor, so {len(outcomes) / max(seconds, 1e-9) * 3600:,.0f} an hour on each"
     )
     happened = Counter(name for each in outcomes for name in (each.kind, *each.happened))
     for kind in sorted(happened):

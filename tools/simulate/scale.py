@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlio.cli.options import above_0, count
-from dlio.errors import EXIT_DONE, DlioError, UsageError
+from dlio.errors import EXIT_DONE, EXIT_INTERRUPTED, DlioError, UsageError
 from dlio.stage.copies import live_folder
 from dlio.stage.copies.base_folder import CONTROL
 from dlio.stage.copies.blocks import BLOCK_BYTES
@@ -47,6 +47,7 @@ from tools.simulate.storage import NAME, Call
 
 _PART = 100_000  # bytes that a simulated one stands for if no shard is divided
 _PIECE_BYTES, _PIECES = 64 << 20, 8  # of a divided shard at least, and of those of all shards for each node
+_TO_ALL_SECONDS = 1.0  # in which a node sends a piece to all others, a fourth of what they are patient
 _STEP = 1 * S
 _TOGETHER = 100  # ms, in which all processes start
 _PATIENCE = 4 * 3600 * S
@@ -81,7 +82,8 @@ class Job:
     def blocks(self) -> int:
         """The blocks of a shard that nodes fetch one by one; 0 if they fetch it as a whole."""
         if homes.divided([self.shard_bytes] * self.shards, self.nodes):
-            return max(2, round(self.shard_bytes / max(_PIECE_BYTES, self.num_bytes // (_PIECES * self.nodes))))
+            least = min(_PIECE_BYTES, self.machine.network / self.nodes * _TO_ALL_SECONDS)
+            return max(2, round(self.shard_bytes / max(least, self.num_bytes // (_PIECES * self.nodes))))
         return self.spans if self.spans > 1 else 0
 
     @property
@@ -226,6 +228,8 @@ def _carried_out(cluster: Cluster, actors: Sequence[Actor], job: Job) -> int:
     scheduler, chance, failures = cluster.scheduler, Chance(job.seed, "failures"), 0
     rate = job.machine.failures * job.nodes / 3600
     while scheduler.run(scheduler.now + _STEP) and not all(actor.is_done for actor in actors):
+        if any(isinstance(task.error, KeyboardInterrupt) for task in scheduler.failed):
+            raise KeyboardInterrupt
         if scheduler.failed or cluster.oracle.violations:
             problems = [*map(str, cluster.oracle.violations), *(repr(task.error) for task in scheduler.failed)]
             raise DlioError(f"the simulation failed after {scheduler.now / S:.1f} s: {', '.join(problems)}")
@@ -283,6 +287,9 @@ def main() -> int:
     except DlioError as error:
         code = error.exit_code
         print(error.text, file=sys.stderr, flush=True)
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
+        print("interrupted", file=sys.stderr, flush=True)
     os._exit(code)  # no `finally` of a simulated process runs
 
 

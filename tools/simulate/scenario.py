@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dlio.dataset.shard import files_of
 from dlio.stage.engine import pending, pieces, writing
 from dlio.stage.engine.writing import MOST_BYTES
 from dlio.stage.planning import flows, homes
@@ -112,10 +113,14 @@ def kind_of(seed: int) -> Kind:
     return Chance(seed, "kind").pick(KINDS)
 
 
-def small(seed: int) -> Size:
-    """Returns a cluster of 2 to 5 nodes, and a data set of 1 to 8 files: most mistakes need no more."""
+def small(seed: int, nodes: int | None = None, files: int | None = None) -> Size:
+    """Returns a cluster of 2 to 5 nodes, and a data set of 1 to 8 files, where no number is given.
+
+    Most mistakes need no more.
+    """
     chance = Chance(seed, "small")
-    return sized(seed, chance.between(2, 5), chance.between(1, 8))
+    drawn = chance.between(2, 5), chance.between(1, 8)
+    return sized(seed, nodes or drawn[0], files or drawn[1])
 
 
 def run(
@@ -248,8 +253,10 @@ def _think(chance: Chance, longest: int) -> float:
 def _carried_out(cluster: Cluster, kind: Kind, injector: Injector, actors: Sequence[Actor], until: int | None) -> bool:
     """Runs it to the end, or to an event, or until a promise is broken; returns whether all is done and none is."""
     scheduler, oracle, healed, given_back = cluster.scheduler, cluster.oracle, False, 0
+    last = at_least = _LAST_FAULT if kind.verb == "load" else 0  # loaders may think, and read again later
     while scheduler.run(scheduler.now + _STEP):
-        if scheduler.failed or oracle.violations or scheduler.now > _LAST_FAULT + _PATIENCE:
+        last = max(at_least, oracle.causes.latest)
+        if scheduler.failed or oracle.violations or scheduler.now > last + _PATIENCE:
             break
         if until is not None and scheduler.events >= until:
             return False
@@ -267,7 +274,7 @@ def _carried_out(cluster: Cluster, kind: Kind, injector: Injector, actors: Seque
     oracle.check_crashes()
     if not oracle.violations:
         late = [f"{actor}, life {actor.lives}" for actor in actors if not actor.is_over]
-        oracle.end(late or cluster.living(), _LAST_FAULT)
+        oracle.end(late or cluster.living(), last)
     return not oracle.violations
 
 
@@ -286,18 +293,21 @@ def _check(cluster: Cluster, kind: Kind, actors: Sequence[Actor], faults: Sequen
             listing.lists.check_once()
     if kind.verb == "list":
         return
-    placed = homes.assign_first(cluster.size.files, cluster.size.nodes)
+    names = [file.name for file in files_of(cluster.data.manifest.shards)]
+    distrusted = {(process, names[number]) for process, number in cluster.watching.distrusted}
     if kind.strategy == "partition":
-        oracle.check_reads(keepers=dict(zip(cluster.data.contents, placed, strict=True)))
+        placed = homes.assign_first(cluster.size.files, cluster.size.nodes)
+        home_of = dict(zip(names, placed, strict=True))
+        oracle.check_reads(lambda name, _: home_of[name], kept=home_of.keys(), distrusted=distrusted)
         return
     is_shared, rooms = kind != Kind("stage", "replicate"), tuple(_rooms(cluster, kind))
     plans = [Plan(cluster.data.manifest, node, len(rooms), room, rooms) for node, room in enumerate(rooms)]
-    divided = {file.name for number, file in enumerate(plans[0].listed) if plans[0].is_divided(number)}
+    first = (lambda name, begin: plans[0].home(names.index(name), begin=begin)) if is_shared else (lambda *_: None)
     if _have_less(cluster, kind):  # what nobody keeps is read whenever somebody reads it
-        held = {plans[0].listed[each].name: plans[0].home(each) for plan in plans for each in plan.kept}
-        oracle.check_reads(keepers=held, divided=divided)
+        kept = {names[each] for plan in plans for each in plan.kept}
+        oracle.check_reads(first, kept=kept, distrusted=distrusted)
         return
-    oracle.check_reads(is_shared=is_shared, divided=divided)
+    oracle.check_reads(first, is_shared=is_shared, distrusted=distrusted)
     if is_shared:
         cluster.watching.check_shares([_owned(cluster, plan) for plan in plans])
 

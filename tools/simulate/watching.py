@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from dlio.dataset.manifest import Manifest
 from dlio.io import world
 from dlio.io.files import Span
 from dlio.locking import claim
 from dlio.locking.claim_file import Claim
+from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.running_digest import MOST_HELD, Held
@@ -35,6 +37,12 @@ def most_buffers() -> int:
     return 4 * flows.THREADS + MOST_HELD + 1  # each thread may read again, too
 
 
+def _overlap(span: Span, others: Sequence[Span]) -> bool:
+    """Returns whether any of the other spans has a byte of a span; if these have none, all of the file counts."""
+    with_bytes = [(begin, end) for begin, end in others if begin < end]
+    return not with_bytes or any(begin < span[1] and span[0] < end for begin, end in with_bytes)
+
+
 class Watching:
     """Follows the engine of all processes.
 
@@ -47,13 +55,15 @@ class Watching:
         self._scheduler, self._oracle = scheduler, oracle
         self._buffers: defaultdict[Process | None, int] = defaultdict(int)
         self._held: defaultdict[Held, int] = defaultdict(int)
-        self._came: dict[tuple[Process | None, int], int] = {}  # when the latest span of a file was written
+        self._came: defaultdict[tuple[Process | None, int], dict[Span, int]] = defaultdict(
+            dict
+        )  # when spans were written
         self._written: defaultdict[tuple[Process | None, int], list[Span]] = defaultdict(list)  # those that are now
         self._urgent: dict[Task | None, bool] = {}
         self._silent: dict[tuple[Process | None, world.Address], tuple[int, int]] = {}  # the latest attempt: from, to
         self._refused: dict[tuple[Process | None, world.Address], int] = {}  # when a node last refused a connection
         self._askers: set[tuple[Process | None, int]] = set()
-        self._distrusted: set[tuple[Process | None, int]] = set()
+        self.distrusted: set[tuple[Process | None, int]] = set()  #: files of which wrong bytes came, by their numbers
         self._cut_off: set[Task | None] = set()  # tasks whose connection has just ended, which may try a new one
         self.sent_bytes: defaultdict[int, int] = defaultdict(int)  #: by each node to others
 
@@ -78,6 +88,7 @@ class Watching:
                 (Meeting, "use", self._hearing),
                 (Meeting, "heard", self._being_asked),
                 (wire, "send_file", self._sending),
+                (StagedFolder, "finish", self._finishing),
             ):
                 stack.enter_context(replaced(owner, **{name: around(getattr(owner, name))}))
             yield
@@ -132,7 +143,7 @@ class Watching:
                 write(store, number, begin, data, *arguments, **options)
             finally:
                 self._written[key].remove(span)
-            self._came[key] = self._scheduler.now
+            self._came[key][span] = self._scheduler.now
 
         return noted
 
@@ -141,9 +152,9 @@ class Watching:
             asked = self._scheduler.now
             found = need(filling, number, spans, *arguments, **options)
             key, now = (self._process, number), self._scheduler.now
-            written = self._written[key]  # who looks in time sees a span before its write returns
-            is_seen_early = any(first <= end and begin <= last for first, last in written for begin, end in spans)
-            waited = now - max(self._came.get(key, asked), asked)
+            is_seen_early = any(_overlap(span, spans) for span in self._written[key])  # before its write returns
+            came = (at for span, at in self._came[key].items() if _overlap(span, spans))
+            waited = now - max([asked, *came])
             if waited > LATE and not (is_seen_early or self._oracle.causes.troubles):
                 late = f"{self._process} waited {waited / MS:.0f} ms for what was there of {number}"
                 self._oracle.broken("waking", late)
@@ -163,7 +174,7 @@ class Watching:
 
     def _asking_others(self, ask: Callable[..., Any]) -> Callable[..., Any]:
         def watched(fetching: Fetching, meeting: object, number: int, *arguments: Any) -> Any:
-            if (self._process, number) in self._distrusted:
+            if (self._process, number) in self.distrusted:
                 who = self._scheduler.current
                 self._oracle.broken("from-source", f"{who} asks others for file {number}, of which wrong bytes came")
             return ask(fetching, meeting, number, *arguments)
@@ -184,7 +195,7 @@ class Watching:
         """Notes the files of which wrong bytes came."""
 
         def noted(owner: object, number: int, *arguments: Any) -> Any:
-            self._distrusted.add((self._process, number))
+            self.distrusted.add((self._process, number))
             return distrust(owner, number, *arguments)
 
         return noted
@@ -242,6 +253,13 @@ class Watching:
             heard(meeting, node)
 
         return noted
+
+    def _finishing(self, finish: Callable[..., None]) -> Callable[..., None]:
+        def watched(folder: StagedFolder, manifest: Manifest, names: Sequence[str], *arguments: Any) -> None:
+            with self._oracle.publishing(folder.path, names):
+                finish(folder, manifest, names, *arguments)
+
+        return watched
 
     def _sending(self, send: Callable[..., None]) -> Callable[..., None]:
         def counted(peer: world.Socket, descriptor: int, begin: int, end: int) -> None:
