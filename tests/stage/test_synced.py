@@ -29,6 +29,24 @@ def test_a_staged_file_is_on_the_disk_before_it_gets_its_name(
     assert staged.root not in disk.names_to_sync
 
 
+def test_the_name_of_a_finished_copy_is_on_the_disk(
+    dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a loss of power takes all of it, though a job was told that it is complete."""
+    found: list[Path] = []
+    cache = tmp_path / "node/dlio"
+
+    def noted(descriptor: int) -> None:
+        if (cache / dataset.content_id / NAME).exists():
+            found.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+
+    monkeypatch.setattr(os, "fsync", noted)
+    for _ in range(2):
+        found.clear()
+        dlio.stage(dataset, tmp_path / "node", strategy="replicate")
+        assert {cache / dataset.content_id, cache, tmp_path / "node"} <= {*found}
+
+
 def test_the_names_of_a_copy_are_on_the_disk_before_its_manifest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

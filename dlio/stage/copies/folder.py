@@ -35,7 +35,17 @@ from dlio.io import files, world
 from dlio.io.open_folder import Below, OpenFolder, TakenError
 from dlio.io.threads import in_threads
 from dlio.rights.access import Access, without_lists
-from dlio.stage.copies.base_folder import CACHE, CLAIMS, CONTROL, MARKER, is_closed, is_own, marker_of, open_cache
+from dlio.stage.copies.base_folder import (
+    CACHE,
+    CLAIMS,
+    CONTROL,
+    MARKER,
+    is_closed,
+    is_own,
+    marker_of,
+    open_cache,
+    open_dest,
+)
 from dlio.stage.copies.learned import Learned
 from dlio.stage.copies.tree import restore
 from dlio.urls import is_url
@@ -245,6 +255,20 @@ class StagedFolder:
         if is_tree:
             restore(manifest, self.path)
         files.publish(last, self.path / NAME)
+        self.sync()
+
+    def sync(self) -> None:
+        """Waits until the manifest's name and the copy's own are on the disk, or a loss of power might take all of it.
+
+        Raises StorageError.
+        """
+        files.sync_folder(self.path)
+        if is_own(self.dest):
+            files.sync_folder(self.dest.parent)
+        with files.storage_errors("sync", self.path.parent), suppress(PermissionError), open_dest(self.dest) as dest:
+            world.fsync(dest.descriptor)  # if this user may not list it, others have made what lies there
+            with dest.below(CACHE) as cache:
+                world.fsync(cache.descriptor)
 
     def access(self) -> Access:
         """Returns who may read an existing copy, by the modes of its marker and folder.
