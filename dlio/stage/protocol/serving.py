@@ -242,8 +242,10 @@ class Serving:
 
     def _converse(self, peer: world.Socket, host: str, client: bytes) -> None:
         """Answers one client until it leaves."""
+        has_asked = False  # one that is new does not count as idle, or many nodes would end each other's in turn
         try:
-            while self._wait_for_bytes(peer, client):
+            while self._wait_for_bytes(peer, is_idle=has_asked and is_node(client)):
+                has_asked = True
                 self._answer(peer, wire.receive_request(peer), client)
         except WireError as error:
             self.complain(host, str(error))
@@ -259,9 +261,12 @@ class Serving:
             if is_gone:
                 self._left(client)
 
-    def _wait_for_bytes(self, peer: world.Socket, client: bytes) -> bool:
-        """Waits for the next request, without a limit; returns whether there is one."""
-        if is_node(client):
+    def _wait_for_bytes(self, peer: world.Socket, *, is_idle: bool) -> bool:
+        """Waits for the next request, without a limit; returns whether there is one.
+
+        A connection that `is_idle` may be ended meanwhile to make room for another one.
+        """
+        if is_idle:
             with self._lock:
                 if peer in self._connections:  # else it was ended to make room
                     self._idle[peer] = None
@@ -269,7 +274,7 @@ class Serving:
             with suppress(BlockingIOError):  # `world.limit`
                 has_more = bool(peer.recv(1, world.MSG_PEEK))
                 break
-        if is_node(client):
+        if is_idle:
             with self._lock:
                 self._idle.pop(peer, None)
         return has_more

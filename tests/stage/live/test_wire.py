@@ -280,6 +280,20 @@ def test_idle_connections_of_nodes_make_room_for_others(node: Node, monkeypatch:
             pool.close()
 
 
+def test_a_new_connection_of_a_node_is_not_ended_before_it_asks(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "MAX_CONNECTIONS", 2)
+    request, data = Request(Op.HELD, 0, ((0, 1),)), memoryview(bytearray(1))
+    connections = [connected(node, name=node_client(rank)) for rank in (1, 2)]
+    monkeypatch.setattr(wire, "SILENCE_SECONDS", 0.3)
+    with pytest.raises(TimeoutError, match="it has too many others"):
+        connected(node, name=node_client(3)).read(request, data)
+    for _ in range(2):
+        for connection in connections:
+            assert connection.read(request, data) == Origin.DISK
+    for connection in connections:
+        connection.close()
+
+
 def test_what_is_not_answered_in_time_is_not_asked_again(node: Node) -> None:
     asked: list[Connection] = []
 
