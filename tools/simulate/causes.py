@@ -124,6 +124,8 @@ class Causes:
             return True  # it was lost for some, who read instead, and it does not know who has it
         if self._has_come_after(read, before) or (is_only and home is not None and self._has_ended(home, read, before)):
             return True
+        if self._have_left_without(read, before):
+            return True
         nodes = {read.node, *(each.node for each in before)} | ({home} if home is not None else set())
         return any(self._is_cause(trouble, read.at, nodes) for trouble in self.troubles)
 
@@ -145,6 +147,14 @@ class Causes:
         comings = [come for come in self._comings[read.node] if come <= read.at]
         is_early = len(comings) == 1 and comings[0] <= _SOON  # then nobody may have ended yet
         return not is_early and all(each.process.is_dead and each.process.ended <= comings[-1] for each in before)
+
+    def _have_left_without(self, read: Read, before: Sequence[Read]) -> bool:
+        """Returns whether all that had the block have ended while the node seemed lost."""
+        if not all(each.process.is_dead and each.process.ended <= read.at for each in before):
+            return False
+        ended = max(each.process.ended for each in before)
+        of_nodes = [each for each in self.troubles if each.kind in _OF_NODES and each.concerns({read.node})]
+        return any(each.begin <= ended <= each.end + _WARY for each in of_nodes)
 
     def _has_ended(self, keeper: int, read: Read, before: Sequence[Read]) -> bool:
         """Returns whether the node that keeps a block has ended since it had it, and not come again."""

@@ -78,4 +78,5 @@ class Listing:
         with by_processes(Topology.from_env(), by_folder=True) as list_once:
             make = partial(self.lists.make, cluster, self.think)
             self.lists.check(actor, asked, list_once(cluster.data.manifest.root, make))
-            world.sleep(self.think())
+            cluster.oracle.thinks(seconds := self.think())
+            world.sleep(seconds)

@@ -87,6 +87,7 @@ class Oracle:
         violations: what was broken.
         delivered_bytes: checked so far.
         slowest: ns of the call of a loader that took longest.
+        thought: ns until which loaders ask for nothing.
         errors: that loaders got, in order.
     """
 
@@ -94,7 +95,7 @@ class Oracle:
         self._scheduler, self._contents, self._source = scheduler, contents, source
         self.causes = Causes(scheduler, num_nodes)
         self.violations: list[Violation] = []
-        self.delivered_bytes, self.slowest, self.errors = 0, 0, list[str]()
+        self.delivered_bytes, self.slowest, self.thought, self.errors = 0, 0, 0, list[str]()
         self._writers: dict[str, dict[Process, None]] = {}
         self._is_given_back = False
         self._published, self._wanted = set[Path](), dict[Path, frozenset[str]]()  # the latter once it is published
@@ -143,6 +144,10 @@ class Oracle:
         if self.causes.is_calm:
             self.broken("no-error", error)
         self.causes.happened("failure", {node})
+
+    def thinks(self, seconds: float) -> None:
+        """Notes that a loader asks for nothing for a while from now on."""
+        self.thought = max(self.thought, self._scheduler.now + round(seconds * S))
 
     @contextmanager
     def patience(self, loader: object) -> Iterator[None]:
@@ -193,6 +198,9 @@ class Oracle:
 
     def check_copies(self, disk: Disk) -> None:
         """Checks all copies on a disk: after a loss of power, and in the end."""
+        for copy in sorted(self._published):
+            if copy.is_relative_to(disk.root) and not copy.exists():
+                self.broken("kept-copy", f"{disk.name} had the finished copy {copy.name}, of which nothing is there")
         caches = [Path(around, CACHE) for around, folders, _ in os.walk(disk.root) if CACHE in folders]
         for cache in sorted(caches):
             for copy in sorted(path for path in cache.iterdir() if path.name[0] != "." and path.is_dir()):

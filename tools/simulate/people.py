@@ -145,14 +145,19 @@ class Loading:
             if filling and not epoch:
                 filling.expect(first_uses([step.indices for step in steps], np.array(cluster.data.manifest.offsets)))
             for number, step in islice(enumerate(steps), max(1, round(self.share * len(steps)))):
-                cluster.world.sleep(self.think())
+                self._think(actor, self.think())
                 for file, begin, end in map(cluster.data.place_of, step.indices.tolist()):
                     self._read(actor, folder.path, filling, file, [(begin, end - begin), *_drawn(file, chance)], chance)
                 cluster.oracle.took(cluster.orders.take(rank, epoch, number, step))
         if self.again_at:
-            cluster.world.sleep(max(0, self.again_at - cluster.scheduler.now) / S)
+            self._think(actor, max(0, self.again_at - cluster.scheduler.now) / S)
             for file in chance.shuffled(files_of(cluster.data.manifest.shards)):
                 self._read(actor, folder.path, filling, file, [*_drawn(file, chance), (0, 1)], chance)
+
+    def _think(self, actor: Actor, seconds: float) -> None:
+        """Asks for nothing for a while."""
+        actor.cluster.oracle.thinks(seconds)
+        actor.cluster.world.sleep(seconds)
 
     def _read(
         self,

@@ -253,9 +253,9 @@ def _think(chance: Chance, longest: int) -> float:
 def _carried_out(cluster: Cluster, kind: Kind, injector: Injector, actors: Sequence[Actor], until: int | None) -> bool:
     """Runs it to the end, or to an event, or until a promise is broken; returns whether all is done and none is."""
     scheduler, oracle, healed, given_back = cluster.scheduler, cluster.oracle, False, 0
-    last = at_least = _LAST_FAULT if kind.verb == "load" else 0  # loaders may think, and read again later
+    last = 0  # fault, or thought of a loader
     while scheduler.run(scheduler.now + _STEP):
-        last = max(at_least, oracle.causes.latest)
+        last = max(oracle.causes.latest, oracle.thought)
         if scheduler.failed or oracle.violations or scheduler.now > last + _PATIENCE:
             break
         if until is not None and scheduler.events >= until:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -126,6 +127,13 @@ def test_a_copy_that_lacks_a_file_is_noticed(scene):
     (scene.copy / next(iter(scene.data.contents))).unlink()
     scene.oracle.check_copies(scene.disk)
     assert scene.broken == ["whole-copy", "kept-copy"]
+
+
+def test_a_finished_copy_of_which_nothing_is_left_is_noticed(scene):
+    whole(scene)
+    shutil.rmtree(scene.copy.parent)
+    scene.oracle.check_copies(scene.disk)
+    assert scene.broken == ["kept-copy"]
 
 
 def test_a_part_that_an_agent_has_published_is_to_stay(scene):
