@@ -55,6 +55,13 @@ def test_engine_and_plan_agree_within_a_tenth(
     assert found.seconds < 1.15 * job.bound * (1 / machine.slow_factor if machine.slow_share else 1)
 
 
+def test_nodes_that_are_more_than_one_has_connections_for_read_the_source_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(scale, "_CONNECTIONS", 150)  # 6 to each node that reads, which 40 want
+    assert _engine(scale.Job(40, 6, 256_000_000, _MACHINE), tmp_path).source == 1.0
+
+
 @pytest.mark.jobs
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
