@@ -52,7 +52,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from tools.simulate import faults, report, scenario
 
     if arguments.faults == "list":
-        print(*faults.kinds(), sep="\n")
+        print(*faults.described(), sep="\n")
         return EXIT_DONE
     if arguments.version not in (None, here := report.version()):
         raise UsageError(

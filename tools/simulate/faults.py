@@ -6,7 +6,7 @@ have a single fault, and some have many at once.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from dlio.errors import UsageError
@@ -47,6 +47,23 @@ _AMOUNTS = {
     "bandwidth": (10_000_000, 10_000_000_000), "day": (-86_400, 86_400), "late": (1, 20_000), "leave": (0, 100),
     "think": (1, 40_000), "twice": (1, 1), "doubt": (1, 500),
 }  # fmt: skip
+#: What happens; those of disks and of the source's files are described where they are carried out.
+_ABOUT = {
+    "kill": "a process ends at once", "stop": "a process is stopped, and continues later",
+    "power": "a node loses power for a while", "gone": "a node loses power for good", "absent": "a node never comes",
+    "cut": "no message comes from one node to another", "isolate": "a node reaches no other, and no other reaches it",
+    "clog": "messages from one node to another come AMOUNT ns later",
+    "pids": "AMOUNT of 1,000 new processes get a dead one's id",
+    "reset": "AMOUNT of 1,000 messages break their connection", "refused": "AMOUNT of 1,000 connections are refused",
+    "lost": "AMOUNT of 1,000 attempts to connect are not answered", "part": "AMOUNT of 1,000 receives end early",
+    "pieces": "AMOUNT of 1,000 messages come in pieces", "window": "a connection holds AMOUNT bytes",
+    "eager": "a thread that may be interrupted is, AMOUNT times in 1,000",
+    "latency": "messages take long: AMOUNT is the number of a range", "bandwidth": "links carry AMOUNT bytes a second",
+    "skew": "a clock is AMOUNT millionths too fast", "day": "a clock jumps by AMOUNT seconds",
+    "late": "processes come up to AMOUNT ms late", "leave": "loaders read a part of their samples only",
+    "think": "loaders ask for nothing for up to AMOUNT ms, twice", "twice": "two steps of a job do the same at a time",
+    "doubt": "loaders report checksum errors in AMOUNT of 1,000 right answers",
+}  # fmt: skip
 _DISK_AMOUNTS = {
     "full": (0, 2_000_000), "quota": (0, 2_000_000), "slow": (2, 2_000), "hang": (10, 60_000),
     "lag": (100, 60_000),
@@ -68,11 +85,19 @@ def kinds() -> list[str]:
     return [*_AMOUNTS, *on_disks, *(f"source-{kind}" for kind in SPOILT)]
 
 
+def described() -> Iterator[str]:
+    """Yields a line for each fault: its name, and what happens."""
+    for kind in kinds():
+        what = kind.partition("-")[2]
+        about = _ABOUT.get(kind) or SPOILT.get(what) or DISK_FAULTS[what][1]
+        yield f"{kind:16} {about}"
+
+
 def chosen(text: str) -> list[str]:
     """Returns the kinds of faults that a text names: "all", "none", or names with commas; raises UsageError."""
     if text in ("all", "none"):
         return kinds() if text == "all" else []
-    found = [name.strip() for name in text.split(",")]
+    found = [name.strip() for name in text.split(",") if name.strip()]
     if unknown := [name for name in found if name not in kinds()]:
         raise UsageError(f"there are no faults {', '.join(unknown)}: choose all, none, or some of {', '.join(kinds())}")
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import dlio
+from tests.helpers.live import eventually
 from tests.helpers.rounds import ROUNDS
 from tools.simulate import faults, forked, report, scenario
 from tools.simulate.__main__ import main
@@ -134,6 +136,23 @@ def test_faults_are_drawn_and_named() -> None:
     assert {fault.kind for fault in only} <= {"kill"}
     assert faults.chosen("none") == []
     assert faults.chosen("kill, cut") == ["kill", "cut"]
+
+
+def test_the_list_of_faults_says_what_each_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--faults", "list"]) == 0
+    told = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert [*told] == faults.kinds()
+
+
+def test_who_interrupts_schedules_is_told_how_many_ran() -> None:
+    command = [sys.executable, "-m", "tools.simulate", "--schedules", "100000", "--nodes", "2", "--files", "1"]
+    with subprocess.Popen(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        eventually(lambda: Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text())
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert re.search(r"^interrupted after [\d,]+ of 100,000 schedules$", err, re.MULTILINE)
+    assert "schedules of" in out
 
 
 def test_an_unknown_fault_and_a_seed_of_other_sources_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
