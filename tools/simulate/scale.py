@@ -7,8 +7,9 @@ the whole. A span comes as a whole, so it has to take less time than a node has 
 a finished shard once, and a node keeps fewer connections of others that are idle: so memory holds a thousand nodes.
 
 Shards that are large for the nodes are divided (--shards 1 --size 50GB), here into pieces of 64 MiB or more, eight for
-each node. A byte stands for the part of one that makes a piece a block of 16 KiB, which no piece is less than. So may
-other shards be (--spans 4): where the source is about as fast as the disk of a node, nodes wait for whole ones.
+each node; smaller ones if a node needs more than a second to send one to all others. A byte stands for the part of one
+that makes a piece a block of 16 KiB, which no piece is less than. So may other shards be (--spans 4): where the source
+is about as fast as the disk of a node, nodes wait for whole ones.
 """
 
 from __future__ import annotations

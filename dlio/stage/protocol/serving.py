@@ -264,7 +264,7 @@ class Serving:
     def _wait_for_bytes(self, peer: world.Socket, *, is_idle: bool) -> bool:
         """Waits for the next request, without a limit; returns whether there is one.
 
-        A connection that `is_idle` may be ended meanwhile to make room for another one.
+        A connection that `is_idle` may be ended in the meantime to make room for another one.
         """
         if is_idle:
             with self._lock:
