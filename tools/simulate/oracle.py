@@ -53,10 +53,10 @@ PROMISES = {
 #: ns for which a call of a loader may wait: its agent restarted thrice, each of which may hang in the middle of an
 #: answer (20 s), and what the engine itself waits for before it gives up (30 s).
 PATIENCE = 150 * S
-#: ns of a whole job of some hundred kilobytes where nothing goes wrong: agents start within 400 ms, and a node that
-# finds that
-#: another has not started checks again after 100 ms.
-PACE = 600 * MS
+#: ns of a whole job of some hundred kilobytes where nothing goes wrong: agents start within 400 ms, a node that finds
+#: that another has not started checks again after 100 ms, and who asks others whether they have all does so in steps of
+#: 100 to 200 ms, each of which a thread that is interrupted (`eager`) may just miss.
+PACE = 800 * MS
 #: ns within which an agent ends after its job has given its copy back: it checks every 2 s, and ends its connections.
 GIVEN_BACK = 6 * S
 
