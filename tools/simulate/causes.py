@@ -129,6 +129,11 @@ class Causes:
         nodes = {read.node, *(each.node for each in before)} | ({home} if home is not None else set())
         return any(self._is_cause(trouble, read.at, nodes) for trouble in self.troubles)
 
+    def excuses_again(self, read: Read) -> bool:
+        """Returns whether there is a cause for a process to read what it has read before: it could not keep it."""
+        failed = [each for each in self.troubles if each.kind.startswith(("disk-", "source-"))]
+        return any(self._is_cause(trouble, read.at, {read.node}) for trouble in failed)
+
     def _is_unsettled(self, at: int) -> bool:
         """Returns whether a node had come, or something had begun or ended, a short time before, as not all knew."""
         if self._are_some_late and self._comes_one_at(at):

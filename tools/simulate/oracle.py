@@ -258,7 +258,9 @@ class Oracle:
                 before = [each for each in reads[:number] if is_shared or each.node == read.node]
                 if not before or (read.process, name) in distrusted:
                     continue
-                if not self.causes.excuses(read, before, home, is_only=kept is not None):
+                is_own = kept is None and any(each.process is read.process for each in before)
+                is_fine = self.causes.excuses(read, before, home, is_only=kept is not None)
+                if not is_fine or (is_own and not self.causes.excuses_again(read)):
                     self.broken(
                         "read-once",
                         f"node {read.node} read block {block} of {name} at {read.at / S:.6f} s without a cause; "

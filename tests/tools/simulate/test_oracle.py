@@ -171,8 +171,8 @@ def test_a_finished_copy_without_a_lease_is_noticed(scene):
     assert scene.broken == ["leased-copy"]
 
 
-def read(scene: Scene, node: int, at: int) -> None:
-    """Makes a node read a part of the first file at a time."""
+def read(scene: Scene, node: int, at: int, process: Process | None = None) -> None:
+    """Makes a node, by a new process if none is given, read a part of the first file at a time."""
 
     def work() -> None:
         scene.scheduler.pause(at - scene.scheduler.now)
@@ -180,7 +180,7 @@ def read(scene: Scene, node: int, at: int) -> None:
         scene.storage.pread(descriptor, 40_000, 0)
         os.close(descriptor)
 
-    scene.do(work, scene.process(node))
+    scene.do(work, process or scene.process(node))
 
 
 def test_a_second_read_of_the_source_needs_a_cause(scene):
@@ -243,6 +243,18 @@ def test_a_fault_of_a_third_node_is_a_cause_if_it_seems_lost(scene, kind, home, 
     read(scene, 1, later * S)
     scene.oracle.check_reads(lambda name, begin: home)
     assert scene.broken == ([] if is_fine else ["read-once"])
+
+
+@pytest.mark.parametrize(("kind", "is_fine"), [("cut", False), ("disk-full", True)])
+def test_a_process_reads_again_what_it_could_not_keep_only(scene, kind, is_fine):
+    process = scene.process()
+    scene.oracle.causes.begin(kind, {0})
+    for at in (4, 5):
+        read(scene, 0, at * S, process)
+    scene.oracle.check_reads()
+    assert scene.broken == ([] if is_fine else ["read-once"])
+    scene.oracle.check_reads(kept={*scene.data.contents})
+    assert len(scene.broken) == (not is_fine)
 
 
 def test_each_node_reads_for_itself_what_only_a_lost_node_kept(scene):
