@@ -154,12 +154,12 @@ class Causes:
         return not is_early and all(each.process.is_dead and each.process.ended <= comings[-1] for each in before)
 
     def _have_left_without(self, read: Read, before: Sequence[Read]) -> bool:
-        """Returns whether all that had the block have ended while the node seemed lost."""
+        """Returns whether all that had the block have ended while something kept them and the node from each other."""
         if not all(each.process.is_dead and each.process.ended <= read.at for each in before):
             return False
         ended = max(each.process.ended for each in before)
-        of_nodes = [each for each in self.troubles if each.kind in _OF_NODES and each.concerns({read.node})]
-        return any(each.begin <= ended <= each.end + _WARY for each in of_nodes)
+        nodes = {read.node, *(each.node for each in before)}
+        return any(each.concerns(nodes) and each.begin <= ended <= each.end + _WARY for each in self.troubles)
 
     def _has_ended(self, keeper: int, read: Read, before: Sequence[Read]) -> bool:
         """Returns whether the node that keeps a block has ended since it had it, and not come again."""
