@@ -120,6 +120,8 @@ class Causes:
         """
         if self._is_unsettled(read.at):  # another node may have read than others ask
             return True
+        if is_only and any(self._is_unsettled(each.at) for each in before):  # some know too late who has room for what
+            return True
         if read.node == home and all(each.node != home and self._is_unsettled(each.at) for each in before):
             return True  # it was lost for some, who read instead, and it does not know who has it
         if self._has_come_after(read, before) or (is_only and home is not None and self._has_ended(home, read, before)):
