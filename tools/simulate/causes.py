@@ -102,9 +102,13 @@ class Causes:
 
     @property
     def latest(self) -> int:
-        """When a node came last, or something ended, or began that does not end; in ns."""
-        changes = [each.begin if each.end == _NEVER else each.end for each in self.troubles]
-        return max(changes + [come for comings in self._comings.values() for come in comings], default=0)
+        """When the last node came, or a fault ended, or began that does not end; in ns.
+
+        What fails and comes again does not count, or nobody would have to end who does so for ever.
+        """
+        faults = [each for each in self.troubles if each.kind != "failure"]
+        changes = [each.begin if each.end == _NEVER else each.end for each in faults]
+        return max(changes + [comings[0] for comings in self._comings.values()], default=0)
 
     def has_been(self, kinds: Set[str]) -> bool:
         """Returns whether anything of these kinds has happened."""

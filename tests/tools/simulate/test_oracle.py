@@ -161,7 +161,10 @@ def test_the_latest_change_is_the_end_of_a_fault_or_the_begin_of_one_that_has_no
     causes.begin("cut", {1, 2}).end = 20 * S
     assert causes.latest == 20 * S
     scene.scheduler.now = 30 * S
-    causes.comes(2)
+    causes.comes(2)  # again
+    causes.happened("failure", {2})
+    assert causes.latest == 20 * S
+    causes.comes(3)
     assert causes.latest == 30 * S
 
 
