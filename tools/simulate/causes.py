@@ -104,7 +104,7 @@ class Causes:
     def latest(self) -> int:
         """When the last node came, or a fault ended, or began that does not end; in ns.
 
-        What fails and comes again does not count, or nobody would have to end who does so for ever.
+        What fails and comes again does not count, or nobody would have to end who does so forever.
         """
         faults = [each for each in self.troubles if each.kind != "failure"]
         changes = [each.begin if each.end == _NEVER else each.end for each in faults]
