@@ -15,6 +15,7 @@ from dlio.stage.meeting.listing import by_processes
 from tools.simulate.cluster import Actor, Cluster
 from tools.simulate.data_set import drawn
 from tools.simulate.oracle import Oracle
+from tools.simulate.people import pause
 
 
 class Lists:
@@ -78,5 +79,4 @@ class Listing:
         with by_processes(Topology.from_env(), by_folder=True) as list_once:
             make = partial(self.lists.make, cluster, self.think)
             self.lists.check(actor, asked, list_once(cluster.data.manifest.root, make))
-            cluster.oracle.thinks(seconds := self.think())
-            world.sleep(seconds)
+            pause(cluster, self.think())

@@ -145,19 +145,14 @@ class Loading:
             if filling and not epoch:
                 filling.expect(first_uses([step.indices for step in steps], np.array(cluster.data.manifest.offsets)))
             for number, step in islice(enumerate(steps), max(1, round(self.share * len(steps)))):
-                self._think(actor, self.think())
+                pause(cluster, self.think())
                 for file, begin, end in map(cluster.data.place_of, step.indices.tolist()):
                     self._read(actor, folder.path, filling, file, [(begin, end - begin), *_drawn(file, chance)], chance)
                 cluster.oracle.took(cluster.orders.take(rank, epoch, number, step))
         if self.again_at:
-            self._think(actor, max(0, self.again_at - cluster.scheduler.now) / S)
+            pause(cluster, max(0, self.again_at - cluster.scheduler.now) / S)
             for file in chance.shuffled(files_of(cluster.data.manifest.shards)):
                 self._read(actor, folder.path, filling, file, [*_drawn(file, chance), (0, 1)], chance)
-
-    def _think(self, actor: Actor, seconds: float) -> None:
-        """Asks for nothing for a while."""
-        actor.cluster.oracle.thinks(seconds)
-        actor.cluster.world.sleep(seconds)
 
     def _read(
         self,
@@ -177,6 +172,12 @@ class Loading:
                 for begin, count in ranges:
                     is_doubted = chance.happens(self.doubt)
                     _read_range(actor, file, begin, count, opened.read, is_doubted=is_doubted)
+
+
+def pause(cluster: Cluster, seconds: float) -> None:
+    """Asks for nothing for a while."""
+    cluster.oracle.thinks(seconds)
+    cluster.world.sleep(seconds)
 
 
 def _drawn(file: File, chance: Chance) -> Iterator[tuple[int, int]]:

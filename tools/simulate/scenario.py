@@ -253,7 +253,7 @@ def _think(chance: Chance, longest: int) -> float:
 def _carried_out(cluster: Cluster, kind: Kind, injector: Injector, actors: Sequence[Actor], until: int | None) -> bool:
     """Runs it to the end, or to an event, or until a promise is broken; returns whether all is done and none is."""
     scheduler, oracle, healed, given_back = cluster.scheduler, cluster.oracle, False, 0
-    last = 0  # fault, or thought of a loader
+    last = 0  # ns: of the last fault, or until loaders ask again
     while scheduler.run(scheduler.now + _STEP):
         last = max(oracle.causes.latest, oracle.thought)
         if scheduler.failed or oracle.violations or scheduler.now > last + _PATIENCE:

@@ -55,10 +55,9 @@ class Watching:
         self._scheduler, self._oracle = scheduler, oracle
         self._buffers: defaultdict[Process | None, int] = defaultdict(int)
         self._held: defaultdict[Held, int] = defaultdict(int)
-        self._came: defaultdict[tuple[Process | None, int], dict[Span, int]] = defaultdict(
-            dict
-        )  # when spans were written
-        self._written: defaultdict[tuple[Process | None, int], list[Span]] = defaultdict(list)  # those that are now
+        # Of each file of a process: when spans were written, and those that are being written now.
+        self._came: defaultdict[tuple[Process | None, int], dict[Span, int]] = defaultdict(dict)
+        self._written: defaultdict[tuple[Process | None, int], list[Span]] = defaultdict(list)
         self._urgent: dict[Task | None, bool] = {}
         self._silent: dict[tuple[Process | None, world.Address], tuple[int, int]] = {}  # the latest attempt: from, to
         self._refused: dict[tuple[Process | None, world.Address], int] = {}  # when a node last refused a connection

@@ -255,7 +255,7 @@ class StagedFolder:
         if is_tree:
             restore(manifest, self.path)
         files.publish(last, self.path / NAME)
-        self.sync()
+        self._sync_above()
 
     def sync(self) -> None:
         """Waits until the manifest's name and the copy's own are on the disk, or a loss of power might take all of it.
@@ -263,6 +263,9 @@ class StagedFolder:
         Raises StorageError.
         """
         files.sync_folder(self.path)
+        self._sync_above()
+
+    def _sync_above(self) -> None:
         if is_own(self.dest):
             files.sync_folder(self.dest.parent)
         with files.storage_errors("sync", self.path.parent), suppress(PermissionError), open_dest(self.dest) as dest:
