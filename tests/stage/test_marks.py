@@ -230,6 +230,7 @@ def test_only_the_missing_blocks_of_a_begun_file_are_read_unless_one_is_wrong(
     live.staged.path.mkdir(mode=0o700)
     live.staged.begin("/source")
     live.make()
+    live.blocks(file).parent.mkdir()
     Blocks.create(live.blocks(file), file.num_bytes).set(0, there)
     live.unfinished(file).write_bytes((data if begun >= 0 else b"wrong").ljust(len(data), b"!"))
     staged, summary = run(source, tmp_path / "local", strategy="replicate")

@@ -103,7 +103,7 @@ def test_a_wrong_byte_and_a_missing_file_are_seen(photos: Path, tmp_path: Path) 
 def test_a_block_marked_before_its_bytes_is_seen(tmp_path: Path) -> None:
     manifest = write_dataset(tmp_path / "source", [3 * BLOCK_BYTES])
     live, file = LiveFolder(StagedFolder(tmp_path / "local", manifest.content_id)), manifest.shards[0].files[0]
-    live.unfinished(file).parent.mkdir(parents=True)
+    live.blocks(file).parent.mkdir(parents=True)
     whole = (manifest.root / file.name).read_bytes()
     live.unfinished(file).write_bytes(whole[:BLOCK_BYTES].ljust(file.num_bytes, b"\0"))
     with closing(Blocks.create(live.blocks(file), file.num_bytes)) as blocks:

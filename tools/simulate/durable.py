@@ -4,8 +4,8 @@ The folder holds what its processes see. This module remembers which of it is du
 
 - `synced` of a file makes its data and size durable, but not its name.
 - `synced` of a folder makes durable which names it holds, and what was moved or removed from it.
-- A rename is atomic: either the old name survives or the new one, and then what it replaced is lost. Folders are made
-  and removed, but not renamed.
+- A rename is atomic: either the old name survives or the new one, and then what it replaced is lost. What a folder
+  holds goes with it.
 
 The seed decides about everything else. Each page of 4 KiB is the seen one, the durable one, or torn between two sectors
 of 512 bytes. Names survive in any order, so a rename may survive without the data written before it. After a failed
@@ -24,10 +24,12 @@ import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from tools.simulate.chance import Chance
 
 PAGE_BYTES, SECTOR_BYTES = 4096, 512
+T = TypeVar("T")
 _SEEN, _LOST, _TORN = range(3)
 
 
@@ -99,7 +101,8 @@ class Durable:
         prefix = f"{within}/" if within.parts else ""
         here = {each.inode(): each for each in os.scandir(folder) if not each.is_symlink()}
         for inode, entry in list(self._entries.items()):
-            if inode not in here and entry.name.startswith(prefix) and "/" not in entry.name[len(prefix) :]:
+            was_here = entry.name.startswith(prefix) and "/" not in entry.name[len(prefix) :]
+            if was_here and entry.name and inode not in here:
                 self._sync_departure(inode, entry)
         for inode, each in sorted(here.items(), key=lambda item: item[1].name):
             entry = self._at(inode, each.path)
@@ -107,12 +110,12 @@ class Durable:
 
     def _sync_departure(self, inode: int, entry: _Entry) -> None:
         """Makes durable that a file was moved to another folder, or removed; of a folder, all that was in it, too."""
-        inside = f"{entry.name}/" if entry.name else ""
+        inside = f"{[entry.name, *entry.moves][-1]}/"
         moved = self._root / entry.moves[-1] if entry.moves else None
         is_there = moved is not None and moved.exists() and moved.lstat().st_ino == inode
         entry.name, entry.moves = entry.moves[-1] if is_there else "", []
         for each in self._entries.values():
-            if inside and not is_there and each.name.startswith(inside):
+            if not is_there and each.name.startswith(inside):
                 each.name = ""
 
     def failed(self, descriptor: int) -> None:
@@ -138,7 +141,17 @@ class Durable:
         path, inode = os.path.relpath(target, self._root), os.lstat(source).st_ino
         if os.path.lexists(target):
             self._at(os.lstat(target).st_ino, target).replaced = path, inode
-        self._at(inode, source).moves.append(path)
+        entry = self._at(inode, source)
+        entry.moves.append(path)
+        if entry.is_folder:
+            self._move(os.path.relpath(source, self._root), path)
+
+    def _move(self, old: str, new: str) -> None:
+        """Gives what a folder holds, and did hold, its paths below the folder's new name."""
+        for each in self._entries.values():
+            each.name = _below(each.name, old, new)
+            each.moves = [_below(path, old, new) for path in each.moves]
+            each.replaced = _below(each.replaced[0], old, new), each.replaced[1]
 
     def lose_power(self, chance: Chance) -> None:
         """Leaves what survives; no process may use the folder any more."""
@@ -146,7 +159,8 @@ class Durable:
         fate = _Fate(chance)
         folders = {path: status.st_mode for path, status in seen.items() if stat.S_ISDIR(status.st_mode)}
         durable = {entry.name for entry in self._entries.values()}
-        kept = _kept_folders(folders, durable, fate)
+        moved = self._moved(seen)
+        kept = _kept_folders(folders, durable.union(moved), fate)
         paths = {status.st_ino: path for path, status in seen.items() if stat.S_ISREG(status.st_mode)}
         left: dict[str, tuple[bytes, os.stat_result | None]] = {}
         for path, inode in self._surviving(paths, fate).items():
@@ -156,7 +170,17 @@ class Durable:
                 left[path] = data, seen[paths[inode]]
             else:  # it was removed, and comes back
                 left[path] = before or b"", None
-        self._write({path: folders[path] for path in kept}, left)
+        modes = {path: folders[path] for path in kept}
+        for new, old in moved.items():
+            if old not in folders and fate.position(2) == 0:  # if nobody has made another folder there
+                modes, left = _back(modes, new, old), _back(left, new, old)
+        self._write(modes, left)
+
+    def _moved(self, seen: Mapping[str, os.stat_result]) -> dict[str, str]:
+        """Returns the names of folders that were renamed since their names were durable, with the durable ones."""
+        here = {status.st_ino: path for path, status in seen.items()}
+        moved = [each for each in self._entries.items() if each[1].is_folder and each[1].name and each[1].moves]
+        return {here[inode]: entry.name for inode, entry in moved if inode in here}
 
     def _surviving(self, seen: Mapping[int, str], fate: _Fate) -> dict[str, int]:
         """Returns which file survives at which path: each has its durable name, or one that it was given later."""
@@ -230,6 +254,16 @@ def _listed(root: Path) -> Iterator[tuple[str, os.stat_result]]:
     """Yields what lies in a folder, at any depth, each folder before what it holds."""
     for path in sorted(root.rglob("*")):
         yield str(path.relative_to(root)), path.lstat()
+
+
+def _below(path: str, old: str, new: str) -> str:
+    """Returns a path in a folder of another name; one that is elsewhere as it is."""
+    return new + path[len(old) :] if path.startswith(f"{old}/") else path
+
+
+def _back(found: Mapping[str, T], new: str, old: str) -> dict[str, T]:
+    """Returns what was found at paths, a folder and all that is in it at its old name."""
+    return {old if path == new else _below(path, new, old): each for path, each in found.items()}
 
 
 def _kept_folders(folders: Mapping[str, int], durable: set[str], fate: _Fate) -> list[str]:

@@ -7,7 +7,6 @@ time on it, by the clock of the disk that it lies on.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -147,7 +146,7 @@ class Storage:
         """As `os.replace`."""
         disk = self._of(whole := _whole(target, dst_dir_fd))
         disk.wait(OPEN)
-        if disk.durable and not stat.S_ISDIR(os.stat(source, dir_fd=src_dir_fd, follow_symlinks=False).st_mode):
+        if disk.durable:
             disk.durable.replaces(_whole(source, src_dir_fd), whole)
         disk.replaces(whole)
         os.replace(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)

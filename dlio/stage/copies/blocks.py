@@ -55,7 +55,6 @@ class Blocks:
             StorageError: the file system refused; its room is reserved, so that later writes do not fill the disk.
         """
         with files.storage_errors("create", path):
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.unlink(missing_ok=True)
             descriptor = world.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:

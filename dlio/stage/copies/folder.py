@@ -201,6 +201,7 @@ class StagedFolder:
         """
         with files.storage_errors("create", self.path):
             self._make_ours(self.path, 0o700)  # its users may enter it when it is complete
+            self._sync_above()
             without_lists(self.path)
             marked = self.marked_as()
             if not self.marker.exists() and any(path.name != CONTROL for path in self.path.iterdir()):
@@ -255,17 +256,9 @@ class StagedFolder:
         if is_tree:
             restore(manifest, self.path)
         files.publish(last, self.path / NAME)
-        self._sync_above()
-
-    def sync(self) -> None:
-        """Waits until the manifest's name and the copy's own are on the disk, or a loss of power might take all of it.
-
-        Raises StorageError.
-        """
-        files.sync_folder(self.path)
-        self._sync_above()
 
     def _sync_above(self) -> None:
+        """Waits until the copy's own name is on the disk, or a loss of power might take all of it."""
         if is_own(self.dest):
             files.sync_folder(self.dest.parent)
         with files.storage_errors("sync", self.path.parent), suppress(PermissionError), open_dest(self.dest) as dest:

@@ -19,7 +19,7 @@ from dlio.dataset.manifest import File
 from dlio.dataset.shard import files_of
 from dlio.errors import DlioError, StorageError
 from dlio.io import limits, world
-from dlio.io.files import FULL
+from dlio.io.files import FULL, sync_folder
 from dlio.locking.claim import claimed
 from dlio.locking.claim_file import Claim, is_in_force
 from dlio.stage.client.client import Client
@@ -76,8 +76,7 @@ def complete(job: Job, strategy: Strategy, meeting: Meeting | None = None) -> Ou
             problem = error.text if isinstance(error, DlioError) else str(error)
             meeting.leave(meeting.word(lacks=1, why=problem))
         raise
-    root = found.manifest.root
-    StagedFolder(root.parent.parent, root.name).sync()  # who has published it may have been killed before it did this
+    sync_folder(found.manifest.root)  # who has published the manifest may have been killed before it did this
     return found
 
 

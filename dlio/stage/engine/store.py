@@ -188,7 +188,8 @@ class Store:
         file = self.listed[number]
         self.learned.check(file, files.digest_bytes(data, self._algorithm(number)), lambda: self.source_name(number))
         access = self._access(file)
-        writing.write_whole(path, file, data, self._create, access, reads_end=not self._is_small(number))
+        reads_end = not self._is_small(number)
+        writing.write_whole(str(self._files), path, file, data, self._create, access, reads_end=reads_end)
         self._name(number, path)
         self._count(file.num_bytes)
 
@@ -243,7 +244,7 @@ class Store:
         file = self.listed[number]
         final = f"{self._final}/{file.name}"
         with files.storage_errors("publish", final):
-            writing.with_folder(final, lambda: world.replace(path, final))
+            writing.with_folder(self._final, final, lambda: world.replace(path, final))
         self._note_finished(number)
 
     def _note_finished(self, number: int) -> None:
@@ -306,7 +307,7 @@ class Store:
 
     def _gone_on_with(self, number: int) -> Begun:
         file, path, aside = self.listed[number], self._path(number), self._files.joinpath(CONTROL, CONTROL, str(number))
-        blocks, is_new = writing.begin(Path(path), aside, self._bits(number), file, self._create)
+        blocks, is_new = writing.begin(self._files, Path(path), aside, self._bits(number), file, self._create)
         if is_new and not file.digest:
             self.learned.begins(file.name)
         elif not (file.digest or self.learned.is_as_read(file.name)):

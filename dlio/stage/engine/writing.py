@@ -74,10 +74,11 @@ def _write_past_cache(path: StrPath, begin: int, data: memoryview) -> bool:
     return True
 
 
-def begin(path: Path, aside: Path, bits: Path, file: File, create: Create | None) -> tuple[Blocks, bool]:
+def begin(root: Path, path: Path, aside: Path, bits: Path, file: File, create: Create | None) -> tuple[Blocks, bool]:
     """Returns the blocks of an unfinished file, which is continued or made, and whether it is new.
 
     Args:
+        root: the folder below which folders are made.
         path: the file's.
         aside: its path until it has its length and its blocks.
         bits: the path of its blocks.
@@ -92,34 +93,36 @@ def begin(path: Path, aside: Path, bits: Path, file: File, create: Create | None
             with suppress(StorageError):
                 return Blocks.open(bits, file.num_bytes, is_writable=True), False
         path.unlink(missing_ok=True)
-        with made(aside, file, create) as descriptor:
+        with made(root, aside, file, create) as descriptor:
             os.ftruncate(descriptor, file.num_bytes)
+        make_folders(root, bits)
         blocks = Blocks.create(bits, file.num_bytes)
         try:
-            with_folder(path, lambda: world.replace(aside, path))  # readers see it with its size and its blocks
+            with_folder(root, path, lambda: world.replace(aside, path))  # readers see it with its size and its blocks
         except OSError:
             blocks.close()
             raise
         return blocks, True
 
 
-def made(path: StrPath, file: File, create: Create | None) -> Opened:
-    """Returns an empty file that is open, made or emptied; raises StorageError, OSError."""
+def made(root: StrPath, path: StrPath, file: File, create: Create | None) -> Opened:
+    """Returns an empty file that is open, made or emptied, in its folder below `root`; raises StorageError, OSError."""
     if create is None:
-        return with_folder(path, lambda: opened(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC))
+        return with_folder(root, path, lambda: opened(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC))
     path = Path(path)
     if not path.is_file():
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(root, path)
         create(path, file)
     return opened(path, os.O_RDWR | os.O_TRUNC)
 
 
 def write_whole(
-    path: str, file: File, data: memoryview, create: Create | None, access: Access, *, reads_end: bool
+    root: str, path: str, file: File, data: memoryview, create: Create | None, access: Access, *, reads_end: bool
 ) -> None:
     """Makes and writes a file, zeros as a hole, waits until it is on the disk, and gives others access to it.
 
     Args:
+        root: the folder below which its folders are made.
         path, file, data: its path, its entry in the manifest, and its content.
         create: makes it; None for a plain file.
         access: who may read it.
@@ -130,7 +133,7 @@ def write_whole(
         OSError: the file system refused.
     """
     try:
-        with made(path, file, create) as descriptor:
+        with made(root, path, file, create) as descriptor:
             if data and is_hole(data):
                 os.ftruncate(descriptor, len(data))
             else:
@@ -179,13 +182,24 @@ def check_last(path: StrPath, descriptor: int, num_bytes: int, written: bytes) -
         raise StorageError(errno.EIO, f"{problem}: its file system loses data; check the disk, or use another folder")
 
 
-def with_folder(path: StrPath, make: Callable[[], T]) -> T:
-    """Returns what `make` returns, which makes `path`; makes its folder if that is missing."""
+def with_folder(root: StrPath, path: StrPath, make: Callable[[], T]) -> T:
+    """Returns what `make` returns, which makes `path`; makes its folders below `root` if they are missing."""
     try:
         return make()
     except FileNotFoundError:  # rather than to look each time: that takes as long as the rest
-        Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(root, path)
         return make()
+
+
+def make_folders(root: StrPath, path: StrPath) -> None:
+    """Makes the folders of a file below `root`, but not `root`: whoever has removed a copy does not find it again.
+
+    Raises OSError.
+    """
+    folder = Path(root)
+    for name in Path(path).relative_to(root).parts[:-1]:
+        folder /= name
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def is_hole(data: memoryview) -> bool:

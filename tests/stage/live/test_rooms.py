@@ -299,11 +299,11 @@ def test_a_file_that_gets_its_name_while_more_is_to_be_kept_counts_once(
 ) -> None:
     data, with_folder = b"x" * size, writing.with_folder
     listed = [File("a.bin", size, files.digest_bytes(data))]
-    store = store_of(LiveFolder(folder := StagedFolder(tmp_path, CONTENT)), listed)
-    present = list[int]()
+    (live := LiveFolder(folder := StagedFolder(tmp_path, CONTENT))).files.mkdir(parents=True)
+    store, present = store_of(live, listed), list[int]()
 
-    def named(path: str, make: Callable[[], T]) -> T:
-        made = with_folder(path, make)
+    def named(root: str, path: str, make: Callable[[], T]) -> T:
+        made = with_folder(root, path, make)
         if path == f"{folder.path}/a.bin":
             store.keep(plan_of(listed), ())  # it has its name, so it is not lacking
             present.append(store.present_bytes)

@@ -35,6 +35,14 @@ def rename(durable: Durable, source: Path, target: Path) -> None:
     source.replace(target)
 
 
+def kept(root: Path, durable: Durable) -> None:
+    """Makes a folder with a file, and waits until they are on the disk."""
+    (root / "inner").mkdir()
+    (root / "inner" / "new").write_bytes(NEW)
+    for path in (root / "inner" / "new", root / "inner", root):
+        sync(durable, path)
+
+
 def left_by(tmp_path: Path, write: Callable[[Path, Durable], None]) -> Iterator[dict[str, bytes]]:
     """Yields what is left for each seed, after a folder with the durable file `old` was written to."""
     for seed in SEEDS:
@@ -146,6 +154,46 @@ def test_a_folder_that_was_not_synced_takes_with_it_what_it_holds(tmp_path):
         sync(durable, root / "inner")
 
     assert {left.get("inner/new") for left in left_by(tmp_path, write)} == {None, NEW}
+
+
+def test_a_renamed_folder_is_at_its_old_name_or_its_new_one_with_all_that_it_holds(tmp_path):
+    def write(root: Path, durable: Durable) -> None:
+        kept(root, durable)
+        rename(durable, root / "inner", root / "moved")
+
+    found = [{*left} for left in left_by(tmp_path, write)]
+    assert all(left in ({"old", "inner/new"}, {"old", "moved/new"}) for left in found)
+    assert {"old", "inner/new"} in found and {"old", "moved/new"} in found
+
+
+def test_a_removal_from_a_renamed_folder_that_was_synced_is_final(tmp_path):
+    """Even if a folder of its old name is made again."""
+
+    def write(root: Path, durable: Durable) -> None:
+        kept(root, durable)
+        rename(durable, root / "inner", root / "moved")
+        (root / "moved" / "new").unlink()
+        sync(durable, root / "moved")
+        (root / "moved").rmdir()
+        (root / "inner").mkdir()
+
+    assert all(left == {"old": OLD} for left in left_by(tmp_path, write))
+
+
+def test_what_a_renamed_folder_held_goes_with_it(tmp_path):
+    def write(root: Path, durable: Durable) -> None:
+        kept(root, durable)
+        rename(durable, root / "inner", root / "moved")
+        (root / "inner").mkdir()
+        (root / "inner" / "later").write_bytes(NEW)
+        sync(durable, root / "inner" / "later")
+        sync(durable, root / "inner")
+        sync(durable, root)
+        (root / "moved" / "new").unlink()
+        (root / "moved").rmdir()
+        sync(durable, root)
+
+    assert all(left == {"old": OLD, "inner/later": NEW} for left in left_by(tmp_path, write))
 
 
 @pytest.mark.parametrize("seed", range(3))
