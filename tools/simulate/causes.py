@@ -29,7 +29,9 @@ SPOILING = frozenset({"power", "disk-flip", "source-flip", "disk-eio-sync", "sou
 #: What makes a node seem lost to some others, and present to the rest.
 _OF_NODES = frozenset({
     "kill", "stop", "power", "gone", "absent", "isolate", "cut", "clog", "reset", "refused", "lost", "failure",
+    "disk-hang",
 })  # fmt: skip
+_KILLING = frozenset({"kill", "power"})
 
 
 @dataclass(slots=True)
@@ -136,9 +138,18 @@ class Causes:
         return any(self._is_cause(trouble, read.at, nodes) for trouble in self.troubles)
 
     def excuses_again(self, read: Read) -> bool:
-        """Returns whether there is a cause for a process to read what it has read before: it could not keep it."""
-        failed = [each for each in self.troubles if each.kind.startswith(("disk-", "source-"))]
-        return any(self._is_cause(trouble, read.at, {read.node}) for trouble in failed)
+        """Returns whether there is a cause for a process to read what it has read before: it could not keep it.
+
+        While it is stopped, it does not get to that.
+        """
+        own = [each for each in self.troubles if each.concerns({read.node}) and each.begin <= read.at]
+        stops = [each for each in own if each.kind == "stop" and each.end <= read.at]
+
+        def is_cause(trouble: Trouble) -> bool:
+            stopped = sum(each.end - each.begin for each in stops if each.end >= trouble.begin)
+            return self._is_cause(trouble, max(trouble.begin, read.at - stopped), {read.node})
+
+        return any(is_cause(each) for each in own if each.kind.startswith(("disk-", "source-")))
 
     def _is_unsettled(self, at: int) -> bool:
         """Returns whether a node had come, or something had begun or ended, a short time before, as not all knew."""
@@ -161,18 +172,20 @@ class Causes:
 
     def _have_left_without(self, read: Read, before: Sequence[Read]) -> bool:
         """Returns whether all that had the block have ended while something kept them and the node from each other."""
-        if not all(each.process.is_dead and each.process.ended <= read.at for each in before):
+        if not all(each.process.has_ended_by(read.at) for each in before):
             return False
         ended = max(each.process.ended for each in before)
         nodes = {read.node, *(each.node for each in before)}
         return any(each.concerns(nodes) and each.begin <= ended <= each.end + _WARY for each in self.troubles)
 
     def _has_ended(self, keeper: int, read: Read, before: Sequence[Read]) -> bool:
-        """Returns whether the node that keeps a block has ended since it had it, and not come again."""
+        """Returns whether the node that keeps a block has ended since it had it, and was not there again for long."""
         had = [each.process for each in before if each.node == keeper]
-        ended = max((process.ended for process in had), default=0)
-        is_back = any(ended < come <= read.at for come in self._comings.get(keeper, ()))
-        return bool(had) and all(process.is_dead for process in had) and ended <= read.at and not is_back
+        kills = [each.begin for each in self.troubles if each.kind in _KILLING and each.concerns({keeper})]
+        ended = max([process.ended for process in had] + [at for at in kills if at <= read.at], default=0)
+        later = [each for each in self._scheduler.processes if each.node == keeper and each.began > ended]
+        is_back = any(each.began + _SETTLED < read.at and not each.has_ended_by(read.at) for each in later)
+        return bool(had) and all(process.has_ended_by(read.at) for process in had) and not is_back
 
     @staticmethod
     def _is_cause(trouble: Trouble, at: int, nodes: Set[int]) -> bool:

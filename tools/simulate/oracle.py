@@ -261,9 +261,10 @@ class Oracle:
                 is_own = kept is None and any(each.process is read.process for each in before)
                 is_fine = self.causes.excuses(read, before, home, is_only=kept is not None)
                 if not is_fine or (is_own and not self.causes.excuses_again(read)):
+                    of = f"block {block} of {name}" + (f", whose home is node {home}," if home is not None else "")
                     self.broken(
                         "read-once",
-                        f"node {read.node} read block {block} of {name} at {read.at / S:.6f} s without a cause; "
+                        f"node {read.node} read {of} at {read.at / S:.6f} s without a cause; "
                         f"before: {', '.join(f'node {each.node} at {each.at / S:.6f} s' for each in before)}",
                     )
                     return

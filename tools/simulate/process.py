@@ -82,6 +82,10 @@ class Process:
     def __str__(self) -> str:
         return f"{self.node}.{self.pid}.{self.life}"
 
+    def has_ended_by(self, at: int) -> bool:
+        """Returns whether it had ended at a time, in ns."""
+        return self.is_dead and self.ended <= at
+
     def kill(self) -> None:
         """Ends it at once, as SIGKILL does; from one of its own tasks this does not return."""
         if not self.is_dead:

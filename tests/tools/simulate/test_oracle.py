@@ -232,6 +232,7 @@ def test_a_process_reads_again_a_file_of_which_wrong_bytes_came(scene):
     ("kind", "home", "later", "is_fine"),
     [
         ("kill", 0, 6, True),  # not all know yet that a third node is back
+        ("disk-hang", 0, 6, True),  # it may have kept that node from coming, or from answering
         ("disk-slow", 0, 6, False),  # it concerns neither who reads nor the home
         ("disk-slow", 2, 6, True),  # the home is slow: each of the others reads for itself
         ("kill", 1, 200, True),  # the home was lost, and does not know who has read instead
@@ -260,6 +261,19 @@ def test_a_process_reads_again_what_it_could_not_keep_only(scene, kind, is_fine)
     assert len(scene.broken) == (not is_fine)
 
 
+@pytest.mark.parametrize(("stopped", "is_fine"), [(0, False), (43, True)])
+def test_a_process_that_is_stopped_reads_again_later_what_it_could_not_keep(scene, stopped, is_fine):
+    process = scene.process()
+    scene.oracle.causes.begin("stop", {0}).end = 50 * S
+    scene.oracle.causes.troubles[0].begin = (50 - stopped) * S
+    scene.oracle.causes.begin("disk-stale", {0}).end = 8 * S
+    scene.oracle.causes.troubles[1].begin = 7 * S
+    for at in (6, 51):
+        read(scene, 0, at * S, process)
+    scene.oracle.check_reads()
+    assert scene.broken == ([] if is_fine else ["read-once"])
+
+
 def test_each_node_reads_for_itself_what_only_a_lost_node_kept(scene):
     name = next(iter(scene.data.contents))
     scene.oracle.causes.begin("gone", {2})
@@ -281,10 +295,30 @@ def test_each_node_reads_for_itself_while_the_node_that_keeps_it_has_ended(scene
     scene.oracle.check_reads(lambda *_: 2, kept={name})
     assert not scene.broken
     scene.scheduler.now = 200 * S
-    scene.oracle.causes.comes(2)
+    scene.process(2)
     read(scene, 0, 300 * S)
     scene.oracle.check_reads(lambda *_: 2, kept={name})
     assert scene.broken == ["read-once"]
+
+
+@pytest.mark.parametrize(("again", "is_fine"), [(0, True), (50, False), (80, True)])
+def test_each_node_reads_for_itself_while_the_node_that_keeps_it_is_gone_again(scene, again, is_fine):
+    """It has come again after it had the block, and found it there; then it was killed, too."""
+    name = next(iter(scene.data.contents))
+    read(scene, 2, 1 * S)
+    scene.scheduler.processes[-1].kill()
+    scene.oracle.causes.comes(2)
+    found = scene.process(2)
+    scene.scheduler.now = 3 * S
+    scene.oracle.causes.happened("kill", {2})
+    found.kill()
+    if again:
+        scene.scheduler.now = again * S
+        scene.process(2)
+    for node in (0, 1):
+        read(scene, node, (100 + node) * S)
+    scene.oracle.check_reads(lambda *_: 2, kept={name})
+    assert scene.broken == ([] if is_fine else ["read-once"])
 
 
 def test_a_keeper_that_never_came_excuses_no_second_read(scene):
