@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import chain, islice
 
 from dlio.errors import StorageError
 from dlio.io import world
@@ -20,6 +21,7 @@ from dlio.stage.engine.writing import MOST_BYTES
 
 LOOK_SECONDS = 0.25  # between two rounds through the files that are left
 _IDLE_SECONDS = 5.0  # between two checks for unannounced work, once all is present
+_MOST_LOOKED_AT = 1000  # files of nodes that have not started, in a round: some 10 ms
 
 
 class Pending:
@@ -56,7 +58,7 @@ class Pending:
         self._is_apart = is_far and is_hurried  # threads take files of different nodes, else all wait for one of them
         self._asked, self._asked_ahead = deque[Piece](), deque[Piece]()
         self._ahead = deque[deque[Piece]]()  # each of a file; none is empty
-        self._rest = self._again = iter(tuple[deque[Piece]]())  # the latter: of divided files that are left, if due
+        self._rest = self._again = iter(tuple[deque[Piece]]())  # the latter: of files that are left, if due
         self._left, self._again_at = dict[int, None](), 0.0
         self._order: Sequence[int] = ()
         self._in_background, self._next_round_at, self._has_more = 0, 0.0, True
@@ -125,10 +127,9 @@ class Pending:
         return left if left > 0 else LOOK_SECONDS
 
     def leave_for_later(self, number: int) -> None:
-        """Continues with other files, or with what others own of a divided one: a later round tries this again."""
+        """Continues with other files, or with what others own of a divided one; this one is tried again soon."""
         self._ahead = deque(pieces for pieces in self._ahead if pieces[0].number != number)
-        if self._fetching.is_divided(number):  # soon: its digest waits for what comes first
-            self._left[number] = None
+        self._left[number] = None
 
     def _share(self, number: int, spans: Sequence[Span]) -> Iterable[Span]:
         """Returns what of the spans of a file these are the pieces of, in the order of the background."""
@@ -171,7 +172,8 @@ class Pending:
         while True:
             if self._left and now >= self._again_at:
                 self._again_at = now + LOOK_SECONDS
-                self._again, self._left = self._walk([*self._left]), {}
+                self._again = chain(self._again, self._walk([*islice(self._left, _MOST_LOOKED_AT)]))
+                self._left = dict.fromkeys(islice(self._left, _MOST_LOOKED_AT, None))
             free = next((pieces for pieces in self._ahead if not self._is_held_up(pieces[0].number)), None)
             if not free and (pieces := next(self._again, None) or next(self._rest, None)):
                 self._ahead.append(pieces)  # cut when their turn comes

@@ -204,6 +204,40 @@ def test_what_is_left_of_a_divided_file_is_fetched_before_the_rest(
     assert [second.begin, third.begin] == [MiB, 0] and third == first
 
 
+def test_what_a_late_node_reads_is_fetched_as_soon_as_it_has_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not last: a node that waits meanwhile for what the others read gets behind, and has the longest way to go."""
+    monkeypatch.setattr(pending, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(pending, "_MOST_LOOKED_AT", 2)
+    late, looked_at = set(range(100)), list[int]()
+
+    class Late:
+        def share(self, number: int, spans: list[Span], *, is_far: bool) -> list[Span]:
+            return spans
+
+        def is_divided(self, number: int) -> bool:
+            return False
+
+        def is_expected(self, number: int, begin: int, *, looks: bool = True) -> bool:
+            looked_at.append(number)
+            return number in late
+
+    store = _store(tmp_path, [File(f"{number}.bin", MiB, "xxh3-128:0") for number in range(200)])
+    pieces = Pending(store, Failures(), cast(Fetching, Late()), defaultdict(list), 8, is_hurried=True)
+    pieces.follow(range(200))
+
+    def taken() -> int:
+        looked_at.clear()
+        piece, _ = pieces.take() or pytest.fail("there is none")
+        return piece.number
+
+    assert [taken(), taken()] == [100, 101]
+    assert len(looked_at) < 10  # the caller holds a lock
+    late.clear()
+    assert max(taken() for _ in range(5)) < 100
+
+
 def test_a_piece_that_is_under_way_is_not_fetched_when_its_owner_changes(tmp_path: Path) -> None:
     """It was another node's, and is this one's once the rooms of all are known."""
     listed, under_way = [File("a.bin", MiB, "xxh3-128:0")], defaultdict[int, list[Piece]](list)
