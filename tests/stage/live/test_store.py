@@ -264,6 +264,23 @@ def test_a_process_that_was_taken_for_lost_names_no_file_of_its_successor(live: 
     assert final.read_bytes() == DATA
 
 
+@pytest.mark.parametrize("size", [100, SMALL_BYTES + 1, len(DATA)])
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_a_thread_that_still_writes_does_not_make_a_removed_copy_again(
+    live: LiveFolder, size: int, is_begun: bool
+) -> None:
+    """Else its file would be left without a marker, and each later stage would ask for its removal."""
+    file = File("below/a.bin", size, files.digest_bytes(DATA[:size]))
+    store = store_in(live, file)
+    if is_begun:
+        store.missing(0, [(0, 1)])
+    live.staged.path.rename(live.staged.path.with_name("removed"))
+    with pytest.raises(StorageError, match="No such file"):
+        store.write(0, 0, memoryview(DATA)[:size])
+        store.finish(0)
+    assert not live.staged.path.exists()
+
+
 def test_the_live_folder_is_this_users_alone_whatever_was_there(live: LiveFolder) -> None:
     live.path.chmod(0o755)
     live.make()
