@@ -15,6 +15,7 @@ import pytest
 from dlio.dataset.manifest import File, Manifest
 from dlio.dataset.schema import Schema
 from dlio.dataset.shard import Shard
+from dlio.io import files
 from dlio.io.world.own_address import INTERFACE
 from dlio.locking.claim import claimed
 from dlio.locking.claim_file import Claim
@@ -214,3 +215,32 @@ def content(manifest: Manifest, number: int) -> bytes:
     """Returns the bytes of a file of a data set, by its number."""
     names = [file.name for shard in manifest.shards for file in shard.files]
     return (manifest.root / names[number]).read_bytes()
+
+
+def live_at(folder: Path) -> LiveFolder:
+    """Returns the live folder of a copy that is not made."""
+    return LiveFolder(StagedFolder(folder, "0" * 32))
+
+
+def made_at(folder: Path) -> LiveFolder:
+    """Makes a copy with a live folder."""
+    live = live_at(folder)
+    live.staged.path.mkdir(parents=True)
+    live.make()
+    return live
+
+
+def store_at(folder: Path, listed: list[File], report: Callable[[int], None] | None = None) -> Store:
+    """Makes a copy, and returns the store of a node that keeps these files in it."""
+    return store_of(made_at(folder), listed, **({"report": report} if report else {}))
+
+
+def zeros(number: int, begin: int, target: memoryview, only_source: bool) -> Origin:
+    """Fills `target` with zeros, as from the source."""
+    target[:] = bytes(len(target))
+    return Origin.SOURCE
+
+
+def files_of_zeros(count: int, size: int) -> list[File]:
+    """Returns files that hold zeros only."""
+    return [File(f"{each}.bin", size, files.digest_bytes(bytes(size))) for each in range(count)]

@@ -192,7 +192,7 @@ def with_folder(root: StrPath, path: StrPath, make: Callable[[], T]) -> T:
 
 
 def make_folders(root: StrPath, path: StrPath) -> None:
-    """Makes the folders of a file below `root`, but not `root`: whoever has removed a copy does not find it again.
+    """Makes the folders of a file below `root`, but not `root`: a copy that was removed does not come again.
 
     Raises OSError.
     """

@@ -24,7 +24,6 @@ from dlio.stage.client.client import Client
 from dlio.stage.client.start import Task, ensure_agent
 from dlio.stage.copies import lease
 from dlio.stage.copies.base_folder import open_up
-from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import AgentRecord, LiveFolder
 from dlio.stage.engine import __main__ as agent_main
 from dlio.stage.engine import background, fetch, writing
@@ -42,6 +41,7 @@ from tests.helpers.live import (
     content,
     eventually,
     is_complete,
+    made_at,
     meet_in,
     met,
     plan_of,
@@ -299,12 +299,11 @@ def test_a_file_that_gets_its_name_while_more_is_to_be_kept_counts_once(
 ) -> None:
     data, with_folder = b"x" * size, writing.with_folder
     listed = [File("a.bin", size, files.digest_bytes(data))]
-    (live := LiveFolder(folder := StagedFolder(tmp_path, CONTENT))).files.mkdir(parents=True)
-    store, present = store_of(live, listed), list[int]()
+    store, present = store_of(live := made_at(tmp_path), listed), list[int]()
 
     def named(root: str, path: str, make: Callable[[], T]) -> T:
         made = with_folder(root, path, make)
-        if path == f"{folder.path}/a.bin":
+        if path == f"{live.staged.path}/a.bin":
             store.keep(plan_of(listed), ())  # it has its name, so it is not lacking
             present.append(store.present_bytes)
         return made

@@ -16,12 +16,11 @@ from dlio.io import files
 from dlio.locking.claim_file import Claim
 from dlio.locking.owner import Owner
 from dlio.stage.copies.blocks import BLOCK_BYTES, Blocks
-from dlio.stage.copies.folder import StagedFolder
 from dlio.stage.copies.live_folder import FILES, SMALL_BYTES, LiveFolder
 from dlio.stage.engine.complete import begin_copy
 from dlio.stage.engine.store import Store
 from tests.helpers import synced
-from tests.helpers.live import store_of
+from tests.helpers.live import made_at, store_of
 from tests.helpers.staging import flip
 
 DATA = random.Random(1).randbytes(10 * BLOCK_BYTES + 77)
@@ -31,10 +30,7 @@ FILE = File("a.bin", len(DATA), files.digest_bytes(DATA))
 @pytest.fixture
 def live(tmp_path: Path) -> LiveFolder:
     """The live folder of a copy."""
-    made = LiveFolder(StagedFolder(tmp_path, "0" * 32))
-    made.staged.path.mkdir(parents=True)
-    made.make()
-    return made
+    return made_at(tmp_path)
 
 
 def store_in(live: LiveFolder, file: File = FILE) -> Store:
