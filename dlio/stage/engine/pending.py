@@ -5,10 +5,9 @@ Each block is fetched once: a span that another thread fetches is left to it.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain, islice
 
 from dlio.errors import StorageError
 from dlio.io import world
@@ -21,7 +20,7 @@ from dlio.stage.engine.writing import MOST_BYTES
 
 LOOK_SECONDS = 0.25  # between two rounds through the files that are left
 _IDLE_SECONDS = 5.0  # between two checks for unannounced work, once all is present
-_MOST_LOOKED_AT = 1000  # files of nodes that have not started, in a round: some 10 ms
+_MOST_DUE = 1000  # files that were left, and are tried again in a round: looking at them takes some 10 ms
 
 
 class Pending:
@@ -58,8 +57,8 @@ class Pending:
         self._is_apart = is_far and is_hurried  # threads take files of different nodes, else all wait for one of them
         self._asked, self._asked_ahead = deque[Piece](), deque[Piece]()
         self._ahead = deque[deque[Piece]]()  # each of a file; none is empty
-        self._rest = self._again = iter(tuple[deque[Piece]]())  # the latter: of files that are left, if due
-        self._left, self._again_at = dict[int, None](), 0.0
+        self._rest = self._again = iter(tuple[deque[Piece]]())
+        self._left, self._due, self._again_at = OrderedDict[int, None](), deque[int](), 0.0
         self._order: Sequence[int] = ()
         self._in_background, self._next_round_at, self._has_more = 0, 0.0, True
 
@@ -172,8 +171,7 @@ class Pending:
         while True:
             if self._left and now >= self._again_at:
                 self._again_at = now + LOOK_SECONDS
-                self._again = chain(self._again, self._walk([*islice(self._left, _MOST_LOOKED_AT)]))
-                self._left = dict.fromkeys(islice(self._left, _MOST_LOOKED_AT, None))
+                self._again = self._walk_again()
             free = next((pieces for pieces in self._ahead if not self._is_held_up(pieces[0].number)), None)
             if not free and (pieces := next(self._again, None) or next(self._rest, None)):
                 self._ahead.append(pieces)  # cut when their turn comes
@@ -210,6 +208,19 @@ class Pending:
                     self.leave_for_later(number)
                 else:
                     yield deque(of_one_node)
+
+    def _walk_again(self) -> Iterator[deque[Piece]]:
+        """Yields, as `_walk`, what is missing of files that were left, and of those that were left before them."""
+        due = [self._left.popitem(last=False)[0] for _ in range(min(len(self._left), _MOST_DUE - len(self._due)))]
+        self._due = deque(dict.fromkeys([*due, *self._due]))
+        while self._due:
+            number = self._due[0]
+            is_divided = self._fetching.is_divided(number)  # then it is begun anew if this is called in the middle
+            if not is_divided:
+                self._due.popleft()
+            yield from self._walk([number])
+            if is_divided:
+                self._due.popleft()
 
     def _begins_anew(self, now: float) -> bool:
         """Returns whether it goes through the files that are left once more: now and then, as some may have failed."""

@@ -99,7 +99,7 @@ def test_what_a_late_node_reads_is_fetched_as_soon_as_it_has_come(
 ) -> None:
     """Not last: a node that waits meanwhile for what the others read gets behind, and has the longest way to go."""
     monkeypatch.setattr(pending, "LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(pending, "_MOST_LOOKED_AT", 2)
+    monkeypatch.setattr(pending, "_MOST_DUE", 2)
     late, looked_at = set(range(100)), list[int]()
 
     class Late:
