@@ -29,9 +29,8 @@ SPOILING = frozenset({"power", "disk-flip", "source-flip", "disk-eio-sync", "sou
 #: What makes a node seem lost to some others, and present to the rest.
 _OF_NODES = frozenset({
     "kill", "stop", "power", "gone", "absent", "isolate", "cut", "clog", "reset", "refused", "lost", "failure",
-    "disk-hang",
 })  # fmt: skip
-_KILLING = frozenset({"kill", "power"})
+_SILENT = 2 * S  #: ns for which a disk hangs until its node seems lost
 
 
 @dataclass(slots=True)
@@ -140,13 +139,13 @@ class Causes:
     def excuses_again(self, read: Read) -> bool:
         """Returns whether there is a cause for a process to read what it has read before: it could not keep it.
 
-        While it is stopped, it does not get to that.
+        The time for which it was stopped afterwards does not count.
         """
         own = [each for each in self.troubles if each.concerns({read.node}) and each.begin <= read.at]
         stops = [each for each in own if each.kind == "stop" and each.end <= read.at]
 
         def is_cause(trouble: Trouble) -> bool:
-            stopped = sum(each.end - each.begin for each in stops if each.end >= trouble.begin)
+            stopped = sum(max(0, each.end - max(each.begin, trouble.end)) for each in stops)
             return self._is_cause(trouble, max(trouble.begin, read.at - stopped), {read.node})
 
         return any(is_cause(each) for each in own if each.kind.startswith(("disk-", "source-")))
@@ -155,7 +154,11 @@ class Causes:
         """Returns whether a node had come, or something had begun or ended, a short time before, as not all knew."""
         if self._are_some_late and self._comes_one_at(at):
             return True
-        of_nodes = [trouble for trouble in self.troubles if trouble.kind in _OF_NODES]
+        of_nodes = [
+            each
+            for each in self.troubles
+            if each.kind in _OF_NODES or (each.kind == "disk-hang" and each.end - each.begin > _SILENT)
+        ]
         changes = [change for trouble in of_nodes for change in (trouble.begin, trouble.end)]
         return any(change < at <= change + _SETTLED for change in changes)
 
@@ -181,8 +184,7 @@ class Causes:
     def _has_ended(self, keeper: int, read: Read, before: Sequence[Read]) -> bool:
         """Returns whether the node that keeps a block has ended since it had it, and was not there again for long."""
         had = [each.process for each in before if each.node == keeper]
-        kills = [each.begin for each in self.troubles if each.kind in _KILLING and each.concerns({keeper})]
-        ended = max([process.ended for process in had] + [at for at in kills if at <= read.at], default=0)
+        ended = max((process.ended for process in had), default=0)
         later = [each for each in self._scheduler.processes if each.node == keeper and each.began > ended]
         is_back = any(each.began + _SETTLED < read.at and not each.has_ended_by(read.at) for each in later)
         return bool(had) and all(process.has_ended_by(read.at) for process in had) and not is_back

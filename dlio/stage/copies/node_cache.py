@@ -220,6 +220,7 @@ def remove_unused(folder: StagedFolder) -> bool:
             cache.rename(folder.copy, LEAVING + name)
             if is_in_use(folder) and cache.look(folder.copy) is None:
                 cache.rename(LEAVING + name, folder.copy)
+                world.fsync(cache.descriptor)  # else a loss of power may leave it under the other name
                 return False
             forget_claims(cache, folder.copy)  # first: a job that stages again during the removal makes a new claim
             cache.rename(LEAVING + name, REMOVED + name)

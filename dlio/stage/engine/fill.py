@@ -213,7 +213,7 @@ class Fill:
                 world.sleep(LATER_SECONDS)
             else:
                 with self._changed:
-                    pending.leave_for_later(piece.number)
+                    pending.leave_for_later(piece.number, piece.begin)
         except Exception as error:  # packages that read from URLs have exceptions of their own
             self._failed(piece.number, error)
         else:

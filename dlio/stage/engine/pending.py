@@ -125,10 +125,15 @@ class Pending:
         left = self._next_round_at - world.monotonic()
         return left if left > 0 else LOOK_SECONDS
 
-    def leave_for_later(self, number: int) -> None:
-        """Continues with other files, or with what others own of a divided one; this one is tried again soon."""
+    def leave_for_later(self, number: int, begin: int) -> None:
+        """Continues with other files, or with what others own of a divided one.
+
+        This one is tried again soon if it is divided, or its node has not started yet. Else that node is busy, and the
+        files of other nodes come first.
+        """
         self._ahead = deque(pieces for pieces in self._ahead if pieces[0].number != number)
-        self._left[number] = None
+        if self._fetching.is_divided(number) or self._fetching.is_expected(number, begin, looks=False):
+            self._left[number] = None
 
     def _share(self, number: int, spans: Sequence[Span]) -> Iterable[Span]:
         """Returns what of the spans of a file these are the pieces of, in the order of the background."""
@@ -204,18 +209,18 @@ class Pending:
             pieces = (Piece(number, begin, end) for begin, end in self._share(number, missing))
             each = ([piece] for piece in pieces) if self._fetching.is_divided(number) else filter(None, [[*pieces]])
             for of_one_node in each:
-                if self._fetching.is_expected(number, of_one_node[0].begin, looks=False):
-                    self.leave_for_later(number)
+                if self._fetching.is_expected(number, begin := of_one_node[0].begin, looks=False):
+                    self.leave_for_later(number, begin)
                 else:
                     yield deque(of_one_node)
 
     def _walk_again(self) -> Iterator[deque[Piece]]:
-        """Yields, as `_walk`, what is missing of files that were left, and of those that were left before them."""
+        """Yields, as `_walk`, what is missing of files that were left, first of those that an earlier call took."""
         due = [self._left.popitem(last=False)[0] for _ in range(min(len(self._left), _MOST_DUE - len(self._due)))]
-        self._due = deque(dict.fromkeys([*due, *self._due]))
+        self._due = deque(dict.fromkeys([*self._due, *due]))
         while self._due:
             number = self._due[0]
-            is_divided = self._fetching.is_divided(number)  # then it is begun anew if this is called in the middle
+            is_divided = self._fetching.is_divided(number)  # if this is left in the middle of it, it is begun anew
             if not is_divided:
                 self._due.popleft()
             yield from self._walk([number])

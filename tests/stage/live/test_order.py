@@ -88,7 +88,7 @@ def test_what_is_left_of_a_divided_file_is_fetched_before_the_rest(
     pieces.follow([0])
     first, _ = pieces.take() or pytest.fail("there is none")
     second, _ = pieces.take() or pytest.fail("there is none")
-    pieces.leave_for_later(0)
+    pieces.leave_for_later(0, 0)
     pieces.release(first, is_urgent=False)
     third, _ = pieces.take() or pytest.fail("there is none")
     assert [second.begin, third.begin] == [MiB, 0] and third == first
@@ -126,6 +126,33 @@ def test_what_a_late_node_reads_is_fetched_as_soon_as_it_has_come(
     assert len(looked_at) < 10  # the caller holds a lock
     late.clear()
     assert max(taken() for _ in range(5)) < 100
+
+
+def test_what_a_busy_node_has_holds_up_no_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else all threads would wait for it again and again, while other nodes have what is lacking, too."""
+    monkeypatch.setattr(pending, "LOOK_SECONDS", 0.0)
+
+    class Busy:
+        def share(self, number: int, spans: list[Span], *, is_far: bool) -> list[Span]:
+            return spans
+
+        def is_divided(self, number: int) -> bool:
+            return False
+
+        def is_expected(self, number: int, begin: int, *, looks: bool = True) -> bool:
+            return False
+
+    store = store_at(tmp_path, [File(f"{number}.bin", MiB, "xxh3-128:0") for number in range(5)])
+    pieces = Pending(store, Failures(), cast(Fetching, Busy()), defaultdict(list), 8, is_hurried=True)
+    pieces.follow(range(5))
+    order = list[int]()
+    for _ in range(6):
+        piece, _ = pieces.take() or pytest.fail("there is none")
+        order.append(piece.number)
+        if piece.number == 0:
+            pieces.leave_for_later(0, 0)
+            pieces.release(piece, is_urgent=False)
+    assert order == [0, 1, 2, 3, 4, 0]
 
 
 def test_a_piece_that_is_under_way_is_not_fetched_when_its_owner_changes(tmp_path: Path) -> None:

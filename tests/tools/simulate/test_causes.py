@@ -69,7 +69,6 @@ def test_a_process_reads_again_a_file_of_which_wrong_bytes_came(scene):
     ("kind", "home", "later", "is_fine"),
     [
         ("kill", 0, 6, True),  # not all know yet that a third node is back
-        ("disk-hang", 0, 6, True),  # it may have kept that node from coming, or from answering
         ("disk-slow", 0, 6, False),  # it concerns neither who reads nor the home
         ("disk-slow", 2, 6, True),  # the home is slow: each of the others reads for itself
         ("kill", 1, 200, True),  # the home was lost, and does not know who has read instead
@@ -86,6 +85,16 @@ def test_a_fault_of_a_third_node_is_a_cause_if_it_seems_lost(scene, kind, home, 
     assert scene.broken == ([] if is_fine else ["read-once"])
 
 
+@pytest.mark.parametrize(("seconds", "is_fine"), [(1, False), (3, True)])
+def test_a_third_node_whose_disk_hangs_for_long_seems_lost(scene, seconds, is_fine):
+    read_by(scene, 0, 4 * S)
+    scene.oracle.causes.begin("disk-hang", {2}).end = 5 * S
+    scene.oracle.causes.troubles[0].begin = (5 - seconds) * S
+    read_by(scene, 1, 6 * S)
+    scene.oracle.check_reads(lambda *_: 0)
+    assert scene.broken == ([] if is_fine else ["read-once"])
+
+
 @pytest.mark.parametrize(("kind", "is_fine"), [("cut", False), ("disk-full", True)])
 def test_a_process_reads_again_what_it_could_not_keep_only(scene, kind, is_fine):
     process = scene.process()
@@ -98,11 +107,11 @@ def test_a_process_reads_again_what_it_could_not_keep_only(scene, kind, is_fine)
     assert len(scene.broken) == (not is_fine)
 
 
-@pytest.mark.parametrize(("stopped", "is_fine"), [(0, False), (43, True)])
-def test_a_process_that_is_stopped_reads_again_later_what_it_could_not_keep(scene, stopped, is_fine):
+@pytest.mark.parametrize(("stopped", "until", "is_fine"), [(50, 50, False), (7, 50, True), (1, 8, False)])
+def test_a_process_that_is_stopped_reads_again_later_what_it_could_not_keep(scene, stopped, until, is_fine):
     process = scene.process()
-    scene.oracle.causes.begin("stop", {0}).end = 50 * S
-    scene.oracle.causes.troubles[0].begin = (50 - stopped) * S
+    scene.oracle.causes.begin("stop", {0}).end = until * S
+    scene.oracle.causes.troubles[0].begin = stopped * S
     scene.oracle.causes.begin("disk-stale", {0}).end = 8 * S
     scene.oracle.causes.troubles[1].begin = 7 * S
     for at in (6, 51):
