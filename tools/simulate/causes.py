@@ -129,7 +129,9 @@ class Causes:
             return True
         if read.node == home and all(each.node != home and self._is_unsettled(each.at) for each in before):
             return True  # it was lost for some, who read instead, and it does not know who has it
-        if self._has_come_after(read, before) or (is_only and home is not None and self._has_ended(home, read, before)):
+        if is_only and home is not None and (self._comes_later(home, read.at) or self._has_ended(home, read, before)):
+            return True
+        if self._has_come_after(read, before):
             return True
         if self._have_left_without(read, before):
             return True
@@ -166,6 +168,10 @@ class Causes:
         """Returns whether a node has come a short time ago, so that some do not know yet who is present."""
         until = round(JOIN_SECONDS * S) + 2 * _SOON
         return any(come <= at <= come + until for comings in self._comings.values() for come in comings)
+
+    def _comes_later(self, node: int, at: int) -> bool:
+        """Returns whether a node comes after a time, for the first time."""
+        return self._comings.get(node, [at])[0] > at
 
     def _has_come_after(self, read: Read, before: Sequence[Read]) -> bool:
         """Returns whether a node has come, or come again, after those that had the block had ended."""
