@@ -9,7 +9,9 @@ import pytest
 
 import dlio
 from dlio.dataset.manifest import NAME, Manifest
+from dlio.stage.copies import node_cache
 from dlio.stage.copies.folder import StagedFolder
+from dlio.stage.copies.node_cache import remove_unused
 from tests.helpers import synced
 from tests.helpers.staging import write_dataset
 from tests.helpers.users import COPY
@@ -77,3 +79,19 @@ def test_the_folder_of_a_copys_marker_is_on_the_disk_before_any_file_has_a_name(
     found.clear()
     folder.begin("source")  # who made the marker may have been killed before it was synced
     assert found == [tmp_path, folder.path.parent, folder.path / ".dlio", folder.path]
+
+
+def test_a_copy_that_a_job_leases_while_it_is_removed_has_its_name_on_the_disk(
+    dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a loss of power leaves it under the name that it had in between, though the job was told of it."""
+    staged, found = dlio.stage(dataset, tmp_path, strategy="replicate"), list[tuple[Path, bool]]()
+    folder, looks = StagedFolder(tmp_path, dataset.content_id), iter([False, True])
+
+    def noted(descriptor: int) -> None:
+        found.append((Path(f"/proc/self/fd/{descriptor}").readlink(), staged.root.exists()))
+
+    monkeypatch.setattr(node_cache, "is_in_use", lambda _: next(looks))
+    monkeypatch.setattr(os, "fsync", noted)
+    assert not remove_unused(folder)
+    assert found == [(staged.root.parent, True)]

@@ -1,11 +1,11 @@
-"""What a loss of power leaves of a folder: a model of exactly what a file system promises.
+"""What a loss of power leaves of a folder: a model of what a file system promises, no more.
 
 The folder holds what its processes see. This module remembers which of it is durable:
 
 - `synced` of a file makes its data and size durable, but not its name.
 - `synced` of a folder makes durable which names it holds, and what was moved or removed from it.
 - A rename is atomic: either the old name survives or the new one, and then what it replaced is lost. What a folder
-  holds goes with it.
+  holds goes with it. Folders that were removed, or replaced by others of their names, do not come back here.
 
 The seed decides about everything else. Each page of 4 KiB is the seen one, the durable one, or torn between two sectors
 of 512 bytes. Names survive in any order, so a rename may survive without the data written before it. After a failed
