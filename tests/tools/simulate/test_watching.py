@@ -1,4 +1,4 @@
-"""The oracle of the simulator watches what processes do: whom they ask, when they continue, what memory they take."""
+"""The oracle of the simulator watches processes: which nodes they ask, when they continue, what memory they take."""
 
 from __future__ import annotations
 
