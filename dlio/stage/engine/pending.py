@@ -20,7 +20,7 @@ from dlio.stage.engine.writing import MOST_BYTES
 
 LOOK_SECONDS = 0.25  # between two rounds through the files that are left
 _IDLE_SECONDS = 5.0  # between two checks for unannounced work, once all is present
-_MOST_DUE = 1000  # files that were left, and are tried again in a round: looking at them takes some 10 ms
+_MOST_DUE = 1000  # files that were left, and are tried again in a round, which takes some 10 ms
 
 
 class Pending:
@@ -220,7 +220,7 @@ class Pending:
         self._due = deque(dict.fromkeys([*self._due, *due]))
         while self._due:
             number = self._due[0]
-            is_divided = self._fetching.is_divided(number)  # if this is left in the middle of it, it is begun anew
+            is_divided = self._fetching.is_divided(number)  # if this is left in the middle of it, it begins again
             if not is_divided:
                 self._due.popleft()
             yield from self._walk([number])

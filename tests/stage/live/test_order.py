@@ -97,7 +97,7 @@ def test_what_is_left_of_a_divided_file_is_fetched_before_the_rest(
 def test_what_a_late_node_reads_is_fetched_as_soon_as_it_has_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not last: a node that waits in the meantime for what the others read gets behind, and has the longest way to go."""
+    """Not last: a node that waits in the meantime for what others read gets behind, and has the longest way to go."""
     monkeypatch.setattr(pending, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(pending, "_MOST_DUE", 2)
     late, looked_at = set(range(100)), list[int]()
