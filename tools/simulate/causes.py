@@ -138,19 +138,17 @@ class Causes:
         nodes = {read.node, *(each.node for each in before)} | ({home} if home is not None else set())
         return any(self._is_cause(trouble, read.at, nodes) for trouble in self.troubles)
 
-    def excuses_again(self, read: Read) -> bool:
-        """Returns whether there is a cause for a process to read what it has read before: it could not keep it.
+    def excuses_again(self, read: Read, before: Sequence[Read]) -> bool:
+        """Returns whether a process could not keep what it has read before, so that there is a cause to read it again.
 
-        The time for which it was stopped afterwards does not count.
+        What happens to it between the two reads is a cause, however much later it reads again: it may be stopped, or
+        wait for a node that it expects.
         """
-        own = [each for each in self.troubles if each.concerns({read.node}) and each.begin <= read.at]
-        stops = [each for each in own if each.kind == "stop" and each.end <= read.at]
-
-        def is_cause(trouble: Trouble) -> bool:
-            stopped = sum(max(0, each.end - max(each.begin, trouble.end)) for each in stops)
-            return self._is_cause(trouble, max(trouble.begin, read.at - stopped), {read.node})
-
-        return any(is_cause(each) for each in own if each.kind.startswith(("disk-", "source-")))
+        earlier = max(each.at for each in before)
+        failed = [
+            each for each in self.troubles if each.kind.startswith(("disk-", "source-")) and each.begin <= read.at
+        ]
+        return any(self._is_cause(each, max(each.begin, earlier), {read.node}) for each in failed)
 
     def _is_unsettled(self, at: int) -> bool:
         """Returns whether a node had come, or something had begun or ended, a short time before, as not all knew."""

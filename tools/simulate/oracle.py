@@ -258,9 +258,10 @@ class Oracle:
                 before = [each for each in reads[:number] if is_shared or each.node == read.node]
                 if not before or (read.process, name) in distrusted:
                     continue
-                is_own = kept is None and any(each.process is read.process for each in before)
-                is_fine = self.causes.excuses(read, before, home, is_only=kept is not None)
-                if not is_fine or (is_own and not self.causes.excuses_again(read)):
+                own = [each for each in before if each.process is read.process and kept is None]
+                others = [each for each in before if each not in own]
+                is_lost = not own or self.causes.excuses_again(read, own)
+                if not is_lost or (others and not self.causes.excuses(read, others, home, is_only=kept is not None)):
                     of = f"block {block} of {name}" + (f", whose home is node {home}," if home is not None else "")
                     self.broken(
                         "read-once",

@@ -107,14 +107,21 @@ def test_a_process_reads_again_what_it_could_not_keep_only(scene, kind, is_fine)
     assert len(scene.broken) == (not is_fine)
 
 
-@pytest.mark.parametrize(("stopped", "until", "is_fine"), [(50, 50, False), (7, 50, True), (1, 8, False)])
-def test_a_process_that_is_stopped_reads_again_later_what_it_could_not_keep(scene, stopped, until, is_fine):
+@pytest.mark.parametrize(
+    ("first", "begin", "end", "is_fine"),
+    [
+        (6, 7, 8, True),
+        (6, 2, 3, True),  # a short time before
+        (40, 7, 8, False),  # a long time before
+        (40, 50, 51, True),
+        (6, 52, 53, False),
+    ],
+)
+def test_a_process_reads_again_what_was_lost_since_it_read_it(scene, first, begin, end, is_fine):
     process = scene.process()
-    scene.oracle.causes.begin("stop", {0}).end = until * S
-    scene.oracle.causes.troubles[0].begin = stopped * S
-    scene.oracle.causes.begin("disk-stale", {0}).end = 8 * S
-    scene.oracle.causes.troubles[1].begin = 7 * S
-    for at in (6, 51):
+    scene.oracle.causes.begin("disk-stale", {0}).end = end * S
+    scene.oracle.causes.troubles[0].begin = begin * S
+    for at in (first, 51):
         read_by(scene, 0, at * S, process)
     scene.oracle.check_reads()
     assert scene.broken == ([] if is_fine else ["read-once"])
