@@ -97,6 +97,14 @@ def test_a_new_agent_goes_on_with_the_blocks_of_a_dead_one(live: LiveFolder) -> 
     assert beats and (live.staged.path / FILE.name).read_bytes() == DATA
 
 
+def test_the_digest_of_a_file_that_was_gone_on_with_is_that_of_all_its_blocks(live: LiveFolder) -> None:
+    store_in(live).write(0, 0, memoryview(DATA)[:BLOCK_BYTES])
+    store = store_in(live)
+    store.write(0, BLOCK_BYTES, memoryview(DATA)[BLOCK_BYTES:])
+    store.finish(0)
+    assert (live.staged.path / FILE.name).read_bytes() == DATA
+
+
 def test_what_is_kept_of_an_unfinished_file_is_in_no_other_files_way(live: LiveFolder) -> None:
     names = ["x.new", "x.blocks", "x", "x.bits", "0", "1", "2"]
     each = {name: random.Random(name).randbytes(SMALL_BYTES + 1) for name in names}
