@@ -255,6 +255,16 @@ def _sync(path: Path, flags: int) -> None:
             os.close(descriptor)
 
 
+def make_folders(root: str | Path, folder: Path) -> None:
+    """Makes a folder and those around it, below `root`, but not `root`: a copy that was removed does not come again.
+
+    Raises OSError.
+    """
+    inner = folder.relative_to(root)
+    for each in (*reversed(inner.parents), inner)[1:]:
+        Path(root, each).mkdir(mode=0o700, exist_ok=True)
+
+
 def publish(aside: Path, final: Path) -> None:
     """Gives a finished file its final name: sync, rename over, sync the folder.
 

@@ -224,8 +224,7 @@ class StagedFolder:
     def _clear_aside(self) -> None:
         """Makes the folder of the marker and the manifest before they are published; version 0.1 kept more there."""
         shutil.rmtree(self._aside, ignore_errors=True)
-        for folder in (self._aside.parent, self._aside) if self.share else (self._aside,):
-            folder.mkdir(mode=0o700, exist_ok=True)
+        files.make_folders(self.path / CONTROL, self._aside)
 
     def _make_ours(self, path: Path, mode: int) -> None:
         """Makes a folder and checks that only this user can change it; from then on nobody else can replace it."""

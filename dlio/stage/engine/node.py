@@ -21,7 +21,7 @@ from dlio.stage.engine.fetch import Fetching
 from dlio.stage.engine.fill import Fill
 from dlio.stage.engine.server import Server
 from dlio.stage.engine.store import Store
-from dlio.stage.engine.writing import Create, make_folders
+from dlio.stage.engine.writing import Create
 from dlio.stage.meeting.agreeing import agree
 from dlio.stage.meeting.folder import MeetingFolder, meeting_folder
 from dlio.stage.meeting.meeting import Meeting
@@ -142,7 +142,7 @@ class Node:
         with files.storage_errors("create", self.folder.path):
             path = self.folder.path
             for inner in dict.fromkeys(file.name.rpartition("/")[0] for file in files_of(self.plan.manifest.shards)):
-                make_folders(path, path / inner)
+                files.make_folders(path, path / inner)
         self.tell()
         if self._unix:  # before any block can take the disk's last room
             node, nodes = self.plan.node, self.plan.num_nodes

@@ -131,8 +131,12 @@ class Pending:
         This one is tried again soon if it is divided, or its node has not started yet. Else that node is busy, and the
         files of other nodes come first.
         """
+        is_soon = self._fetching.is_divided(number) or self._fetching.is_expected(number, begin, looks=False)
+        self._leave(number, is_soon=is_soon)
+
+    def _leave(self, number: int, *, is_soon: bool) -> None:
         self._ahead = deque(pieces for pieces in self._ahead if pieces[0].number != number)
-        if self._fetching.is_divided(number) or self._fetching.is_expected(number, begin, looks=False):
+        if is_soon:
             self._left[number] = None
 
     def _share(self, number: int, spans: Sequence[Span]) -> Iterable[Span]:
@@ -209,8 +213,8 @@ class Pending:
             pieces = (Piece(number, begin, end) for begin, end in self._share(number, missing))
             each = ([piece] for piece in pieces) if self._fetching.is_divided(number) else filter(None, [[*pieces]])
             for of_one_node in each:
-                if self._fetching.is_expected(number, begin := of_one_node[0].begin, looks=False):
-                    self.leave_for_later(number, begin)
+                if self._fetching.is_expected(number, of_one_node[0].begin, looks=False):
+                    self._leave(number, is_soon=True)
                 else:
                     yield deque(of_one_node)
 

@@ -95,7 +95,7 @@ def begin(root: Path, path: Path, aside: Path, bits: Path, file: File, create: C
         path.unlink(missing_ok=True)
         with made(root, aside, file, create) as descriptor:
             os.ftruncate(descriptor, file.num_bytes)
-        make_folders(root, bits.parent)
+        files.make_folders(root, bits.parent)
         blocks = Blocks.create(bits, file.num_bytes)
         try:
             with_folder(root, path, lambda: world.replace(aside, path))  # readers see it with its size and its blocks
@@ -111,7 +111,7 @@ def made(root: StrPath, path: StrPath, file: File, create: Create | None) -> Ope
         return with_folder(root, path, lambda: opened(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC))
     path = Path(path)
     if not path.is_file():
-        make_folders(root, path.parent)
+        files.make_folders(root, path.parent)
         create(path, file)
     return opened(path, os.O_RDWR | os.O_TRUNC)
 
@@ -187,18 +187,8 @@ def with_folder(root: StrPath, path: StrPath, make: Callable[[], T]) -> T:
     try:
         return make()
     except FileNotFoundError:  # rather than to look each time: that takes as long as the rest
-        make_folders(root, Path(path).parent)
+        files.make_folders(root, Path(path).parent)
         return make()
-
-
-def make_folders(root: StrPath, folder: Path) -> None:
-    """Makes a folder and those around it, below `root`, but not `root`: a copy that was removed does not come again.
-
-    Raises OSError.
-    """
-    inner = folder.relative_to(root)
-    for each in (*reversed(inner.parents), inner)[1:]:
-        Path(root, each).mkdir(mode=0o700, exist_ok=True)
 
 
 def is_hole(data: memoryview) -> bool:

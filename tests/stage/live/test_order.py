@@ -6,6 +6,7 @@ import math
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
@@ -41,6 +42,26 @@ _URGENT, _AHEAD = 0, 1
 _BEFORE = 8  # pieces that loaders get while what is asked ahead is not overdue
 
 
+@dataclass
+class _Homes:
+    """The nodes that read the files, which are expected if they are `late`; each may be divided into equal pieces."""
+
+    late: set[int] = field(default_factory=set)
+    is_divided_by: int = 0
+    looked_at: list[int] = field(default_factory=list)
+
+    def share(self, number: int, spans: list[Span], *, is_far: bool) -> list[Span]:
+        size = self.is_divided_by
+        return [(begin, begin + size) for begin in range(0, spans[-1][1], size)] if size else spans
+
+    def is_divided(self, number: int) -> bool:
+        return self.is_divided_by > 0
+
+    def is_expected(self, number: int, begin: int, *, looks: bool = True) -> bool:
+        self.looked_at.append(number)
+        return number in self.late
+
+
 def test_files_left_for_later_are_not_begun_until_then(tmp_path: Path) -> None:
     content, later = b"content", {1}
 
@@ -73,18 +94,10 @@ def test_what_is_left_of_a_divided_file_is_fetched_before_the_rest(
     """Else its digest would wait for it until the end, and then read again all that has come since."""
     monkeypatch.setattr(pending, "LOOK_SECONDS", 0.0)
 
-    class Divided:
-        def share(self, number: int, spans: list[Span], *, is_far: bool) -> list[Span]:
-            return [(begin, begin + MiB) for begin in range(0, 8 * MiB, MiB)]
-
-        def is_divided(self, number: int) -> bool:
-            return True
-
-        def is_expected(self, number: int, begin: int, *, looks: bool = True) -> bool:
-            return False
-
     store = store_at(tmp_path, [File("a.bin", 8 * MiB, "xxh3-128:0")])
-    pieces = Pending(store, Failures(), cast(Fetching, Divided()), defaultdict(list), 8, is_hurried=True)
+    pieces = Pending(
+        store, Failures(), cast(Fetching, _Homes(is_divided_by=MiB)), defaultdict(list), 8, is_hurried=True
+    )
     pieces.follow([0])
     first, _ = pieces.take() or pytest.fail("there is none")
     second, _ = pieces.take() or pytest.fail("there is none")
@@ -100,31 +113,19 @@ def test_what_a_late_node_reads_is_fetched_as_soon_as_it_has_come(
     """Not last: a node that waits in the meantime for what others read gets behind, and has the longest way to go."""
     monkeypatch.setattr(pending, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(pending, "_MOST_DUE", 2)
-    late, looked_at = set(range(100)), list[int]()
-
-    class Late:
-        def share(self, number: int, spans: list[Span], *, is_far: bool) -> list[Span]:
-            return spans
-
-        def is_divided(self, number: int) -> bool:
-            return False
-
-        def is_expected(self, number: int, begin: int, *, looks: bool = True) -> bool:
-            looked_at.append(number)
-            return number in late
-
     store = store_at(tmp_path, [File(f"{number}.bin", MiB, "xxh3-128:0") for number in range(200)])
-    pieces = Pending(store, Failures(), cast(Fetching, Late()), defaultdict(list), 8, is_hurried=True)
+    homes = _Homes(late=set(range(100)))
+    pieces = Pending(store, Failures(), cast(Fetching, homes), defaultdict(list), 8, is_hurried=True)
     pieces.follow(range(200))
 
     def taken() -> int:
-        looked_at.clear()
+        homes.looked_at.clear()
         piece, _ = pieces.take() or pytest.fail("there is none")
         return piece.number
 
     assert [taken(), taken()] == [100, 101]
-    assert len(looked_at) < 10  # the caller holds a lock
-    late.clear()
+    assert len(homes.looked_at) < 10  # the caller holds a lock
+    homes.late.clear()
     assert max(taken() for _ in range(5)) < 100
 
 
@@ -132,18 +133,8 @@ def test_what_a_busy_node_has_holds_up_no_other_file(tmp_path: Path, monkeypatch
     """Else all threads would wait for it again and again, while other nodes have what is lacking, too."""
     monkeypatch.setattr(pending, "LOOK_SECONDS", 0.0)
 
-    class Busy:
-        def share(self, number: int, spans: list[Span], *, is_far: bool) -> list[Span]:
-            return spans
-
-        def is_divided(self, number: int) -> bool:
-            return False
-
-        def is_expected(self, number: int, begin: int, *, looks: bool = True) -> bool:
-            return False
-
     store = store_at(tmp_path, [File(f"{number}.bin", MiB, "xxh3-128:0") for number in range(5)])
-    pieces = Pending(store, Failures(), cast(Fetching, Busy()), defaultdict(list), 8, is_hurried=True)
+    pieces = Pending(store, Failures(), cast(Fetching, _Homes()), defaultdict(list), 8, is_hurried=True)
     pieces.follow(range(5))
     order = list[int]()
     for _ in range(6):
