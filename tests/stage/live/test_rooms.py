@@ -177,15 +177,17 @@ def test_rooms_that_are_learned_when_a_node_has_ended_change_nothing(
     source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its successor may fill the copy by then."""
-    ended = threading.Event()
+    asked, ended = threading.Event(), threading.Event()
 
     def rooms(self: Meeting, own: int) -> tuple[int, ...]:
+        asked.set()
         assert ended.wait(60)
         return own, 0
 
     monkeypatch.setattr(Meeting, "rooms", rooms)
     with working(task(source.root, tmp_path / "0", 0, 2)) as node:
         node.fetching.needs_rooms.set()
+        assert asked.wait(60)  # so the node was still running when it asked
     ended.set()
     eventually(lambda: not any(thread.name == "dlio-rooms" for thread in threading.enumerate()))
     assert not node.plan.knows_rooms
