@@ -77,5 +77,5 @@ def is_running(pid: int) -> bool:
     """Returns whether a process is there that has not ended, though its parent may not know yet."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except OSError:  # which it is depends on when it goes
         return False
