@@ -118,6 +118,10 @@ class Fetching:
         """Returns what of the spans of a file others are to read from the source, be they lost or not, or this node."""
         return self.plan.share(number, spans, is_own=not is_far) if self._meeting else spans
 
+    def home(self, number: int, begin: int) -> int:
+        """Returns the node that reads a piece from the source if none is lost."""
+        return self.plan.home(number, begin=begin)
+
     def is_divided(self, number: int) -> bool:
         """Returns whether several nodes read a file from the source."""
         return self.plan.is_divided(number)

@@ -5,7 +5,7 @@ Each block is fetched once: a span that another thread fetches is left to it.
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
@@ -20,6 +20,7 @@ from dlio.stage.engine.writing import MOST_BYTES
 
 LOOK_SECONDS = 0.25  # between two rounds through the files that are left
 _IDLE_SECONDS = 5.0  # between two checks for unannounced work, once all is present
+_MOST_BEGUN = 2  # files for each thread, if those that were left are of nodes which are asked less
 _MOST_DUE = 1000  # files that were left, and are tried again in a round, which takes some 10 ms
 
 
@@ -181,11 +182,14 @@ class Pending:
             if self._left and now >= self._again_at:
                 self._again_at = now + LOOK_SECONDS
                 self._again = self._walk_again()
-            free = next((pieces for pieces in self._ahead if not self._is_held_up(pieces[0].number)), None)
-            if not free and (pieces := next(self._again, None) or next(self._rest, None)):
-                self._ahead.append(pieces)  # cut when their turn comes
-            elif self._ahead:
-                piece = (pieces := free or self._ahead[0]).popleft()
+            pieces, is_taken, threads = self._least_asked()
+            more = None
+            if is_taken or (threads and len(self._ahead) < _MOST_BEGUN * self._threads):
+                more = next(self._again, None) or (next(self._rest, None) if is_taken else None)
+            if more:
+                self._ahead.append(more)  # cut when their turn comes
+            elif pieces:
+                piece = pieces.popleft()
                 lacking = self._lacking(piece, pieces, most) if piece.begin < piece.end else piece
                 if not pieces:
                     self._ahead.remove(pieces)
@@ -194,9 +198,25 @@ class Pending:
             elif not self._begins_anew(now):
                 return None
 
-    def _is_held_up(self, number: int) -> bool:
-        """Returns whether another thread asks for an undivided file, and so its node: other nodes may be free."""
-        return self._is_apart and number in self._under_way and not self._fetching.is_divided(number)
+    def _least_asked(self) -> tuple[deque[Piece] | None, bool, int]:
+        """Returns the begun file to fetch of, whether other threads do or there is none, and how many ask its node.
+
+        First come files that nobody fetches, then those of the node that fewest threads ask: so that a node which came
+        first, whose files all threads have begun, is not asked for all of them while the links of the others idle.
+        """
+        if not self._is_apart or not self._ahead:
+            return next(iter(self._ahead), None), not self._ahead, 0
+        home, under_way = self._fetching.home, self._under_way
+        threads_at = Counter(home(piece.number, piece.begin) for pieces in under_way.values() for piece in pieces)
+
+        def asked(pieces: deque[Piece]) -> tuple[bool, int]:
+            number, begin = pieces[0].number, pieces[0].begin
+            if self._fetching.is_divided(number):  # its pieces are in turn of all nodes
+                return False, 0
+            return number in under_way, threads_at[home(number, begin)]
+
+        least = min(self._ahead, key=asked)
+        return least, *asked(least)
 
     def _walk(self, order: Sequence[int]) -> Iterator[deque[Piece]]:
         """Yields all that is missing of each file, in order, by nodes; an empty piece if it lacks its name only."""

@@ -44,15 +44,19 @@ _BEFORE = 8  # pieces that loaders get while what is asked ahead is not overdue
 
 @dataclass
 class _Homes:
-    """The nodes that read the files, which are expected if they are `late`; each may be divided into equal pieces."""
+    """The nodes that read the files in turn; `late` files are of nodes that are expected, each may be divided."""
 
     late: set[int] = field(default_factory=set)
+    num_nodes: int = 1
     is_divided_by: int = 0
     looked_at: list[int] = field(default_factory=list)
 
     def share(self, number: int, spans: list[Span], *, is_far: bool) -> list[Span]:
         size = self.is_divided_by
         return [(begin, begin + size) for begin in range(0, spans[-1][1], size)] if size else spans
+
+    def home(self, number: int, begin: int) -> int:
+        return number % self.num_nodes
 
     def is_divided(self, number: int) -> bool:
         return self.is_divided_by > 0
@@ -293,6 +297,47 @@ def test_threads_fetch_different_files_of_other_nodes(is_far: bool, numbers: lis
     store.close()
 
 
+@pytest.fixture
+def of_two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[_Homes, Pending]]:
+    """Four threads that fetch files of two pieces: first of node 1, which is late, and then of node 0."""
+    monkeypatch.setattr(pending, "LOOK_SECONDS", 0.0)
+    homes = _Homes(late={*range(1, 100, 2)}, num_nodes=2)
+    store = store_at(tmp_path, [File(f"{number}.bin", 8 * MiB, "xxh3-128:0") for number in range(100)])
+    threads = Pending(store, Failures(), cast(Fetching, homes), defaultdict(list), 4, is_far=True, is_hurried=True)
+    threads.follow([*range(1, 100, 2), *range(0, 100, 2)])
+    yield homes, threads
+    store.close()
+
+
+def _taken(threads: Pending) -> int:
+    piece, _ = threads.take() or pytest.fail("there is none")
+    return piece.number
+
+
+def test_a_node_that_comes_is_asked_as_much_as_those_before_it(of_two_nodes: tuple[_Homes, Pending]) -> None:
+    """Else all threads stay with the files that they have begun, and wait for one link while the others idle."""
+    homes, threads = of_two_nodes
+    assert [_taken(threads) for _ in range(4)] == [0, 2, 4, 6]
+    homes.late.clear()
+    asked = list[int]()
+    for number in (0, 2, 4):
+        threads.release(Piece(number, 0, 4 * MiB), is_urgent=False)
+        asked.append(_taken(threads))
+    assert asked == [1, 3, 0]
+
+
+def test_no_more_files_are_begun_than_threads_need_to_ask_another_node(of_two_nodes: tuple[_Homes, Pending]) -> None:
+    """All that were left may be of the same busy node, and the caller holds a lock."""
+    homes, threads = of_two_nodes
+    homes.num_nodes = 1
+    assert [_taken(threads) for _ in range(4)] == [0, 2, 4, 6]
+    homes.late.clear()
+    homes.looked_at.clear()
+    threads.release(Piece(0, 0, 4 * MiB), is_urgent=False)
+    assert _taken(threads) == 0
+    assert len(homes.looked_at) < 10
+
+
 def test_a_thread_looks_once_at_a_file_in_fragments_that_another_one_fetches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,6 +378,9 @@ def test_the_pieces_of_a_huge_file_are_not_gathered_in_search_of_another_file(tm
 
         def is_divided(self, number: int) -> bool:
             return True
+
+        def home(self, number: int, begin: int) -> int:
+            return begin // (4 * MiB)
 
         def is_expected(self, number: int, begin: int, *, looks: bool = True) -> bool:
             return False
