@@ -50,6 +50,7 @@ _PART = 100_000  # bytes that a simulated one stands for if no shard is divided
 _PIECE_BYTES, _PIECES = 64 << 20, 8  # of a divided shard at least, and of those of all shards for each node
 _TO_ALL_SECONDS = 1.0  # in which a node sends a piece to all others, a fourth of what they are patient
 _STEP = 1 * S
+_OFTEN = 100 * MS  # the opened files are counted
 _TOGETHER = 100  # ms, in which all processes start
 _PATIENCE = 4 * 3600 * S
 _CONNECTIONS = 100_000  # that nodes have to those that read: each has a thread, and most of them are idle
@@ -151,6 +152,8 @@ class _Watch:
         cluster.storage.listeners.append(self._called)
 
     def _called(self, call: Call) -> None:
+        if self._scheduler.now >= self._opens[-1][0] + _OFTEN:
+            self._opens.append((self._scheduler.now, self._meet.opens))
         if call.kind == NAME and call.name.endswith(".bin") and CONTROL not in call.path:
             named = call.disk.root / call.path
             if (first := self._shards.setdefault(call.name, named)) != named:
@@ -158,11 +161,11 @@ class _Watch:
                 named.hardlink_to(first)
             self.first.setdefault(call.disk.name, self._scheduler.now)
             self.last[call.disk.name] = self._scheduler.now
-            self._opens.append((self._scheduler.now, self._meet.opens))
 
-    def opens_since(self, begin: int) -> int:
-        """Returns how many files were opened to meet from a time, in ns, until the last shard came."""
-        return self._opens[-1][1] - max(opens for at, opens in self._opens if at < begin)
+    def opens_between(self, begin: int, end: int) -> int:
+        """Returns how many files were opened to meet between two times, in ns, about."""
+        before, until = (max(opens for at, opens in self._opens if at <= time) for time in (begin, end))
+        return until - before
 
 
 def simulated(job: Job, base: Path) -> Found:
@@ -206,7 +209,7 @@ def simulated(job: Job, base: Path) -> Found:
         sorted(watch.last.values())[(job.nodes - 1) // 2] / S,
         max(sent) / (sum(sent) / len(sent)) if any(sent) else 0.0,
         cluster.storage.disks[MEET].opens / job.nodes,
-        watch.opens_since(met) / job.nodes * 60 / ((ended - met) / S),
+        watch.opens_between(met, ended) / job.nodes * 60 / ((ended - met) / S),
         failures,
         scheduler.events,
     )

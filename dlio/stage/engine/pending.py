@@ -20,7 +20,7 @@ from dlio.stage.engine.writing import MOST_BYTES
 
 LOOK_SECONDS = 0.25  # between two rounds through the files that are left
 _IDLE_SECONDS = 5.0  # between two checks for unannounced work, once all is present
-_MOST_BEGUN = 2  # files for each thread, if those that were left are of nodes which are asked less
+_MOST_BEGUN = 2  # files for each thread, in search of a node that is asked less
 _MOST_DUE = 1000  # files that were left, and are tried again in a round, which takes some 10 ms
 
 
@@ -182,13 +182,14 @@ class Pending:
             if self._left and now >= self._again_at:
                 self._again_at = now + LOOK_SECONDS
                 self._again = self._walk_again()
-            pieces, is_taken, threads = self._least_asked()
-            more = None
-            if is_taken or (threads and len(self._ahead) < _MOST_BEGUN * self._threads):
-                more = next(self._again, None) or (next(self._rest, None) if is_taken else None)
-            if more:
-                self._ahead.append(more)  # cut when their turn comes
-            elif pieces:
+            pieces, needs_another, asking = self._least_asked()
+            if needs_another or (asking and len(self._ahead) < _MOST_BEGUN * self._threads):
+                another = next(self._again, None) or (next(self._rest, None) if needs_another else None)
+                if another:
+                    self._ahead.append(another)  # cut when their turn comes
+                if another or (pieces and not any(each is pieces for each in self._ahead)):  # left in the search
+                    continue
+            if pieces:
                 piece = pieces.popleft()
                 lacking = self._lacking(piece, pieces, most) if piece.begin < piece.end else piece
                 if not pieces:
@@ -199,21 +200,22 @@ class Pending:
                 return None
 
     def _least_asked(self) -> tuple[deque[Piece] | None, bool, int]:
-        """Returns the begun file to fetch of, whether other threads do or there is none, and how many ask its node.
+        """Returns the begun file to continue, whether another one is needed, and how many threads ask its node.
 
-        First come files that nobody fetches, then those of the node that fewest threads ask: so that a node which came
-        first, whose files all threads have begun, is not asked for all of them while the links of the others idle.
+        Another one is needed if none is begun, or threads fetch all of them. Of those that no thread fetches, one of
+        the node comes first that fewest threads ask. Else they would stay with what they have begun of nodes that came
+        first, and wait for their links, while those of late nodes idle.
         """
         if not self._is_apart or not self._ahead:
             return next(iter(self._ahead), None), not self._ahead, 0
         home, under_way = self._fetching.home, self._under_way
-        threads_at = Counter(home(piece.number, piece.begin) for pieces in under_way.values() for piece in pieces)
+        asking = Counter(home(piece.number, piece.begin) for pieces in under_way.values() for piece in pieces)
 
         def asked(pieces: deque[Piece]) -> tuple[bool, int]:
             number, begin = pieces[0].number, pieces[0].begin
-            if self._fetching.is_divided(number):  # its pieces are in turn of all nodes
+            if self._fetching.is_divided(number):  # its pieces belong to the nodes in turn
                 return False, 0
-            return number in under_way, threads_at[home(number, begin)]
+            return number in under_way, asking[home(number, begin)]
 
         least = min(self._ahead, key=asked)
         return least, *asked(least)

@@ -338,6 +338,30 @@ def test_no_more_files_are_begun_than_threads_need_to_ask_another_node(of_two_no
     assert len(homes.looked_at) < 10
 
 
+def test_a_file_that_is_left_in_search_of_another_one_is_fetched_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its node, which has not come, seems to be there for a moment, while it is looked up."""
+    now, seems_late = 100.0, [True, True, False, True, True]
+
+    class Uncertain(_Homes):
+        def is_expected(self, number: int, begin: int, *, looks: bool = True) -> bool:
+            return number == 0 and bool(seems_late) and seems_late.pop(0)
+
+    monkeypatch.setattr(world, "monotonic", lambda: now)
+    store = store_at(tmp_path, [File(f"{number}.bin", 8 * MiB, "xxh3-128:0") for number in range(2)])
+    homes = cast(Fetching, Uncertain(num_nodes=2))
+    threads = Pending(store, Failures(), homes, defaultdict(list), 4, is_far=True, is_hurried=True)
+    threads.follow([1, 0])
+    assert [_taken(threads) for _ in range(3)] == [1, 1, 0]
+    now += 1
+    assert threads.take() is None
+    assert not seems_late
+    now += 1
+    assert threads.take() == (Piece(0, 4 * MiB, 8 * MiB), False)
+    store.close()
+
+
 def test_a_thread_looks_once_at_a_file_in_fragments_that_another_one_fetches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

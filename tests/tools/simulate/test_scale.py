@@ -32,20 +32,21 @@ def _planned(job: scale.Job) -> Simulation:
 
 
 @pytest.mark.parametrize(
-    ("change", "seed", "shards", "shard_bytes"),
+    ("change", "seed", "shards", "shard_bytes", "spans"),
     [
-        ({}, 1, 104, 256_000_000),
-        ({"source": 1e9}, 1, 104, 256_000_000),
-        ({"network": 5e8}, 1, 208, 32_000_000),  # a span that takes longer than a node waits proves nothing
-        ({"slow_share": 0.25, "slow_factor": 0.5}, 3, 104, 256_000_000),
+        ({}, 1, 104, 256_000_000, 1),
+        ({"source": 1e9}, 1, 104, 256_000_000, 1),
+        ({"network": 5e8}, 1, 208, 32_000_000, 1),  # a span that takes longer than a node waits proves nothing
+        ({"network": 5e8}, 1, 52, 64_000_000, 16),
+        ({"slow_share": 0.25, "slow_factor": 0.5}, 3, 104, 256_000_000, 1),
     ],
-    ids=["disks", "source", "links", "stragglers"],
+    ids=["disks", "source", "links", "links and spans", "stragglers"],
 )
 def test_engine_and_plan_agree_within_a_tenth(
-    change: dict[str, Any], seed: int, shards: int, shard_bytes: int, tmp_path: Path
+    change: dict[str, Any], seed: int, shards: int, shard_bytes: int, spans: int, tmp_path: Path
 ) -> None:
     machine = replace(_MACHINE, **change)
-    job = scale.Job(4, shards, shard_bytes, machine, seed)
+    job = scale.Job(4, shards, shard_bytes, machine, seed, spans)
     found, planned = _engine(job, tmp_path), _planned(job)
     assert found.seconds == pytest.approx(planned.seconds, rel=0.1)
     assert found.half == pytest.approx(planned.percentiles[50], rel=0.1)
