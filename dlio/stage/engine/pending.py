@@ -20,7 +20,7 @@ from dlio.stage.engine.writing import MOST_BYTES
 
 LOOK_SECONDS = 0.25  # between two rounds through the files that are left
 _IDLE_SECONDS = 5.0  # between two checks for unannounced work, once all is present
-_MOST_BEGUN = 2  # files for each thread, in search of a node that is asked less
+_MOST_BEGUN = 2  # files, or pieces of divided ones, for each thread, in search of a node that is asked less
 _MOST_DUE = 1000  # files that were left, and are tried again in a round, which takes some 10 ms
 
 
@@ -178,12 +178,13 @@ class Pending:
         if (piece := self._next_of(self._asked_ahead)) is not None:
             return piece
         now = world.monotonic()  # once: a round may take as long as the time between two, and the caller holds a lock
+        asking = self._asking()
         while True:
             if self._left and now >= self._again_at:
                 self._again_at = now + LOOK_SECONDS
                 self._again = self._walk_again()
-            pieces, needs_another, asking = self._least_asked()
-            if needs_another or (asking and len(self._ahead) < _MOST_BEGUN * self._threads):
+            pieces, needs_another, threads = self._least_asked(asking)
+            if (needs_another or threads) and len(self._ahead) < _MOST_BEGUN * self._threads:
                 another = next(self._again, None) or (next(self._rest, None) if needs_another else None)
                 if another:
                     self._ahead.append(another)  # cut when their turn comes
@@ -199,23 +200,24 @@ class Pending:
             elif not self._begins_anew(now):
                 return None
 
-    def _least_asked(self) -> tuple[deque[Piece] | None, bool, int]:
+    def _asking(self) -> Counter[int]:
+        """Returns how many threads ask each node, if they are to ask all alike."""
+        under_way = self._under_way.values() if self._is_apart else ()
+        return Counter(self._fetching.home(piece.number, piece.begin) for pieces in under_way for piece in pieces)
+
+    def _least_asked(self, asking: Counter[int]) -> tuple[deque[Piece] | None, bool, int]:
         """Returns the begun file to continue, whether another one is needed, and how many threads ask its node.
 
-        Another one is needed if none is begun, or threads fetch all of them. Of those that no thread fetches, one of
-        the node comes first that fewest threads ask. Else they would stay with what they have begun of nodes that came
-        first, and wait for their links, while those of late nodes idle.
+        Another one is needed if none is begun, or threads fetch all of them; of divided files, whose pieces count as
+        such, if their nodes are asked. Of the others, one of the node comes first that fewest threads ask. Else threads
+        would stay with what they have begun, and wait for the links of some nodes, while those of others idle.
         """
         if not self._is_apart or not self._ahead:
             return next(iter(self._ahead), None), not self._ahead, 0
-        home, under_way = self._fetching.home, self._under_way
-        asking = Counter(home(piece.number, piece.begin) for pieces in under_way.values() for piece in pieces)
 
         def asked(pieces: deque[Piece]) -> tuple[bool, int]:
-            number, begin = pieces[0].number, pieces[0].begin
-            if self._fetching.is_divided(number):  # its pieces belong to the nodes in turn
-                return False, 0
-            return number in under_way, asking[home(number, begin)]
+            number, threads = pieces[0].number, asking[self._fetching.home(pieces[0].number, pieces[0].begin)]
+            return (threads > 0 if self._fetching.is_divided(number) else number in self._under_way), threads
 
         least = min(self._ahead, key=asked)
         return least, *asked(least)

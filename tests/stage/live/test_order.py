@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -51,7 +51,7 @@ class _Homes:
     is_divided_by: int = 0
     looked_at: list[int] = field(default_factory=list)
 
-    def share(self, number: int, spans: list[Span], *, is_far: bool) -> list[Span]:
+    def share(self, number: int, spans: list[Span], *, is_far: bool) -> Iterable[Span]:
         size = self.is_divided_by
         return [(begin, begin + size) for begin in range(0, spans[-1][1], size)] if size else spans
 
@@ -389,25 +389,39 @@ def test_a_thread_looks_once_at_a_file_in_fragments_that_another_one_fetches(
     store.close()
 
 
-def test_the_pieces_of_a_huge_file_are_not_gathered_in_search_of_another_file(tmp_path: Path) -> None:
-    """Threads that take files of different nodes would hold a lock for minutes."""
+def test_pieces_of_a_divided_file_come_from_nodes_that_no_thread_asks(tmp_path: Path) -> None:
+    """Else all threads of all nodes wait for one link, while the others idle."""
+
+    class Divided(_Homes):
+        def home(self, number: int, begin: int) -> int:
+            return begin // MiB % self.num_nodes
+
+    store = store_at(tmp_path, [File("a.bin", 30 * MiB, "xxh3-128:0")])
+    homes = cast(Fetching, Divided(num_nodes=3, is_divided_by=MiB))
+    threads = Pending(store, Failures(), homes, defaultdict(list), 3, is_far=True, is_hurried=True)
+    threads.follow([0])
+    taken = [threads.take() for _ in range(3)]
+    for done in (1, 2, 0):
+        if piece := taken[done]:
+            threads.release(piece[0], is_urgent=False)
+        taken.append(threads.take())
+    assert [piece[0].begin // MiB for piece in taken if piece] == [0, 1, 2, 4, 5, 3]
+    store.close()
+
+
+def test_the_pieces_of_a_huge_file_are_not_gathered_in_search_of_another_node(tmp_path: Path) -> None:
+    """Threads that ask all nodes alike would hold a lock for minutes."""
     shared, huge = list[Span](), File("huge.sqsh", 1 << 40, "xxh3-128:0")
 
-    class Divided:
+    class Divided(_Homes):
         def share(self, number: int, spans: list[Span], *, is_far: bool) -> Iterator[Span]:
             for begin in range(0, huge.num_bytes, 4 * MiB):
                 shared.append((begin, begin + 4 * MiB))
-                assert len(shared) < 10
+                assert len(shared) < 30
                 yield shared[-1]
 
         def is_divided(self, number: int) -> bool:
             return True
-
-        def home(self, number: int, begin: int) -> int:
-            return begin // (4 * MiB)
-
-        def is_expected(self, number: int, begin: int, *, looks: bool = True) -> bool:
-            return False
 
     store = store_at(tmp_path, [huge])
     pieces = Pending(store, Failures(), cast(Fetching, Divided()), defaultdict(list), 8, is_far=True, is_hurried=True)
