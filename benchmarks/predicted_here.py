@@ -3,7 +3,7 @@
     python benchmarks/predicted_here.py [--strategies replicate,partition,broadcast] [--json]
 
 A node is a process with a host name and its own network namespace; its link is throttled by tc, the source by
-slow_source.py. Nodes write to memory. Needs root, ip and tc, and FUSE; takes about four minutes.
+slow_source.py. Nodes write to memory. Needs root, ip and tc, and FUSE; takes about six minutes.
 """
 
 from __future__ import annotations
@@ -33,12 +33,14 @@ MB = 10**6
 FREE = 10**12
 PAYLOAD = 1448 / (1514 + 66 / 2)  # of what tc counts: an Ethernet frame, and half a frame that acknowledges what came
 CLONE_NEWUTS, CLONE_NEWNET = 0x04000000, 0x40000000
-#: Strategy, nodes, MB of the data set, and MB/s of the source and of a link; 0 for an unlimited link.
+#: Strategy, nodes, shards, MB of the data set, and MB/s of the source and of a link; 0 for an unlimited link.
 CASES = [
-    *(("replicate", nodes, 240, 40, 0) for nodes in (1, 2, 4, 8)),
-    *(("partition", nodes, 240, 20, 0) for nodes in (1, 2, 4, 8)),
-    *(("broadcast", nodes, 240, 10, 0) for nodes in (2, 4, 8)),
-    *(("broadcast", nodes, 48, 20, 2) for nodes in (2, 4, 8)),
+    *(("replicate", nodes, 48, 240, 40, 0) for nodes in (1, 2, 4, 8)),
+    *(("partition", nodes, 48, 240, 20, 0) for nodes in (1, 2, 4, 8)),
+    *(("broadcast", nodes, 48, 240, 10, 0) for nodes in (2, 4, 8)),
+    *(("broadcast", nodes, 48, 48, 20, 2) for nodes in (2, 4, 8)),
+    ("broadcast", 4, 24, 768, 100, 20),  # shards of several pieces
+    ("broadcast", 8, 24, 384, 100, 6),  # the same; several nodes read each shard
 ]
 
 
@@ -50,23 +52,27 @@ def main() -> None:
     options = parser.parse_args()
     rows = []
     if not options.json:
-        print("| strategy | nodes | MB | source, MB/s | links, MB/s | simulated, s | measured, s | error |")
-        print("|" + "---|" * 8, flush=True)
+        print("| strategy | nodes | shards | MB | source, MB/s | links, MB/s | simulated, s | measured, s | error |")
+        print("|" + "---|" * 9, flush=True)
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/var/tmp")) as folder, networked(8):
-        sources = {size: write_dataset(Path(folder) / f"{size}", 48, size * MB // 48) for size in (48, 240)}
-        for strategy, nodes, size, source_rate, link_rate in CASES:
+        sources = {
+            (shards, size): write_dataset(Path(folder) / f"{shards} {size}", shards, size * MB // shards)
+            for shards, size in {case[2:4] for case in CASES}
+        }
+        for strategy, nodes, shards, size, source_rate, link_rate in CASES:
             if strategy not in options.strategies.split(","):
                 continue
             machine = Machine(
                 nodes, FREE, source=source_rate * MB, client=1e9, network=link_rate * PAYLOAD * MB or 1e9, local=1e9
             )
-            predicted = simulate(sources[size], machine, strategy).seconds
+            predicted = simulate(sources[shards, size], machine, strategy).seconds
             for node in range(nodes if link_rate else 0):
                 shape(node, link_rate * MB)
-            measured = seconds_of(sources[size], Path(folder), strategy, machine)
-            rows.append((strategy, nodes, size, source_rate, link_rate, predicted, measured, predicted / measured - 1))
+            measured = seconds_of(sources[shards, size], Path(folder), strategy, machine)
+            case = strategy, nodes, shards, size, source_rate, link_rate
+            rows.append((*case, predicted, measured, predicted / measured - 1))
             if not options.json:
-                print("| {} | {} | {} | {} | {} | {:.2f} | {:.2f} | {:+.1%} |".format(*rows[-1]), flush=True)
+                print("| {} | {} | {} | {} | {} | {} | {:.2f} | {:.2f} | {:+.1%} |".format(*rows[-1]), flush=True)
     if options.json:
         print(json.dumps(rows))
 

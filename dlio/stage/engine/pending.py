@@ -20,7 +20,7 @@ from dlio.stage.engine.writing import MOST_BYTES
 
 LOOK_SECONDS = 0.25  # between two rounds through the files that are left
 _IDLE_SECONDS = 5.0  # between two checks for unannounced work, once all is present
-_MOST_BEGUN = 2  # files, or pieces of divided ones, for each thread, in search of a node that is asked less
+_MOST_BEGUN = 2  # files, or pieces of divided ones, for each thread, while it looks for a node that is asked less
 _MOST_DUE = 1000  # files that were left, and are tried again in a round, which takes some 10 ms
 
 
@@ -132,12 +132,13 @@ class Pending:
         This one is tried again soon if it is divided, or its node has not started yet. Else that node is busy, and the
         files of other nodes come first.
         """
-        is_soon = self._fetching.is_divided(number) or self._fetching.is_expected(number, begin, looks=False)
-        self._leave(number, is_soon=is_soon)
-
-    def _leave(self, number: int, *, is_soon: bool) -> None:
-        self._ahead = deque(pieces for pieces in self._ahead if pieces[0].number != number)
-        if is_soon:
+        home = self._fetching.home
+        self._ahead = deque(
+            pieces
+            for pieces in self._ahead
+            if pieces[0].number != number or home(number, pieces[0].begin) != home(number, begin)
+        )
+        if self._fetching.is_divided(number) or self._fetching.is_expected(number, begin, looks=False):
             self._left[number] = None
 
     def _share(self, number: int, spans: Sequence[Span]) -> Iterable[Span]:
@@ -184,13 +185,12 @@ class Pending:
                 self._again_at = now + LOOK_SECONDS
                 self._again = self._walk_again()
             pieces, needs_another, threads = self._least_asked(asking)
+            another = None
             if (needs_another or threads) and len(self._ahead) < _MOST_BEGUN * self._threads:
                 another = next(self._again, None) or (next(self._rest, None) if needs_another else None)
-                if another:
-                    self._ahead.append(another)  # cut when their turn comes
-                if another or (pieces and not any(each is pieces for each in self._ahead)):  # left in the search
-                    continue
-            if pieces:
+            if another:
+                self._ahead.append(another)  # cut when its turn comes
+            elif pieces:
                 piece = pieces.popleft()
                 lacking = self._lacking(piece, pieces, most) if piece.begin < piece.end else piece
                 if not pieces:
@@ -208,9 +208,9 @@ class Pending:
     def _least_asked(self, asking: Counter[int]) -> tuple[deque[Piece] | None, bool, int]:
         """Returns the begun file to continue, whether another one is needed, and how many threads ask its node.
 
-        Another one is needed if none is begun, or threads fetch all of them; of divided files, whose pieces count as
-        such, if their nodes are asked. Of the others, one of the node comes first that fewest threads ask. Else threads
-        would stay with what they have begun, and wait for the links of some nodes, while those of others idle.
+        Another one is needed if none is begun, or threads fetch all of them. A piece of a divided file counts as
+        fetched if any thread asks its node. Of the others, one of the node comes first that fewest threads ask. Else
+        threads would stay with what they have begun, and wait for the links of some nodes, while those of others idle.
         """
         if not self._is_apart or not self._ahead:
             return next(iter(self._ahead), None), not self._ahead, 0
@@ -238,7 +238,7 @@ class Pending:
             each = ([piece] for piece in pieces) if self._fetching.is_divided(number) else filter(None, [[*pieces]])
             for of_one_node in each:
                 if self._fetching.is_expected(number, of_one_node[0].begin, looks=False):
-                    self._leave(number, is_soon=True)
+                    self._left[number] = None
                 else:
                     yield deque(of_one_node)
 

@@ -338,30 +338,6 @@ def test_no_more_files_are_begun_than_threads_need_to_ask_another_node(of_two_no
     assert len(homes.looked_at) < 10
 
 
-def test_a_file_that_is_left_in_search_of_another_one_is_fetched_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its node, which has not come, seems to be there for a moment, while it is looked up."""
-    now, seems_late = 100.0, [True, True, False, True, True]
-
-    class Uncertain(_Homes):
-        def is_expected(self, number: int, begin: int, *, looks: bool = True) -> bool:
-            return number == 0 and bool(seems_late) and seems_late.pop(0)
-
-    monkeypatch.setattr(world, "monotonic", lambda: now)
-    store = store_at(tmp_path, [File(f"{number}.bin", 8 * MiB, "xxh3-128:0") for number in range(2)])
-    homes = cast(Fetching, Uncertain(num_nodes=2))
-    threads = Pending(store, Failures(), homes, defaultdict(list), 4, is_far=True, is_hurried=True)
-    threads.follow([1, 0])
-    assert [_taken(threads) for _ in range(3)] == [1, 1, 0]
-    now += 1
-    assert threads.take() is None
-    assert not seems_late
-    now += 1
-    assert threads.take() == (Piece(0, 4 * MiB, 8 * MiB), False)
-    store.close()
-
-
 def test_a_thread_looks_once_at_a_file_in_fragments_that_another_one_fetches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -389,24 +365,55 @@ def test_a_thread_looks_once_at_a_file_in_fragments_that_another_one_fetches(
     store.close()
 
 
+class _InPieces(_Homes):
+    """The nodes that read the pieces of a divided file in turn; those of `late_nodes` are expected."""
+
+    late_nodes = frozenset[int]()
+
+    def home(self, number: int, begin: int) -> int:
+        return begin // MiB % self.num_nodes
+
+    def is_expected(self, number: int, begin: int, *, looks: bool = True) -> bool:
+        return self.home(number, begin) in self.late_nodes
+
+
+def _fetched_in_pieces(folder: Path, homes: _InPieces, threads: int) -> Pending:
+    store = store_at(folder, [File("a.bin", 30 * MiB, "xxh3-128:0")])
+    pieces = Pending(store, Failures(), cast(Fetching, homes), defaultdict(list), threads, is_far=True, is_hurried=True)
+    pieces.follow([0])
+    return pieces
+
+
+def _piece(threads: Pending) -> int:
+    piece, _ = threads.take() or pytest.fail("there is none")
+    return piece.begin // MiB
+
+
 def test_pieces_of_a_divided_file_come_from_nodes_that_no_thread_asks(tmp_path: Path) -> None:
     """Else all threads of all nodes wait for one link, while the others idle."""
-
-    class Divided(_Homes):
-        def home(self, number: int, begin: int) -> int:
-            return begin // MiB % self.num_nodes
-
-    store = store_at(tmp_path, [File("a.bin", 30 * MiB, "xxh3-128:0")])
-    homes = cast(Fetching, Divided(num_nodes=3, is_divided_by=MiB))
-    threads = Pending(store, Failures(), homes, defaultdict(list), 3, is_far=True, is_hurried=True)
-    threads.follow([0])
-    taken = [threads.take() for _ in range(3)]
+    threads = _fetched_in_pieces(tmp_path, _InPieces(num_nodes=3, is_divided_by=MiB), 3)
+    taken = [_piece(threads) for _ in range(3)]
     for done in (1, 2, 0):
-        if piece := taken[done]:
-            threads.release(piece[0], is_urgent=False)
-        taken.append(threads.take())
-    assert [piece[0].begin // MiB for piece in taken if piece] == [0, 1, 2, 4, 5, 3]
-    store.close()
+        threads.release(Piece(0, done * MiB, (done + 1) * MiB), is_urgent=False)
+        taken.append(_piece(threads))
+    assert taken == [0, 1, 2, 4, 5, 3]
+
+
+def test_a_late_node_holds_up_no_piece_of_another_one(tmp_path: Path) -> None:
+    """Those that have come are asked, though what this one will read is left."""
+    homes = _InPieces(num_nodes=3, is_divided_by=MiB)
+    homes.late_nodes = frozenset([1])
+    threads = _fetched_in_pieces(tmp_path, homes, 4)
+    assert [_piece(threads) for _ in range(4)] == [0, 2, 3, 5]
+
+
+def test_a_busy_node_holds_up_no_piece_of_another_one(tmp_path: Path) -> None:
+    """Those that were found for other threads are fetched, and what the busy node has is left."""
+    threads = _fetched_in_pieces(tmp_path, _InPieces(num_nodes=2, is_divided_by=MiB), 4)
+    assert [_piece(threads) for _ in range(3)] == [0, 1, 2]
+    threads.leave_for_later(0, 0)
+    threads.release(Piece(0, 0, MiB), is_urgent=False)
+    assert _piece(threads) == 3
 
 
 def test_the_pieces_of_a_huge_file_are_not_gathered_in_search_of_another_node(tmp_path: Path) -> None:
