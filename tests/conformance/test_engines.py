@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from dlio.testing.engines import EngineTests
 from dlio.testing.images import make_image_folder
 from tests.helpers.mpi import MPI, MPIEXEC
 from tests.helpers.rounds import ROUNDS
+from tests.loaders.ranks import free_ports
 
 PACKAGES = {"dask": "distributed", "mpi": "mpi4py", "ray": "ray", "spark": "pyspark"}
 RAY_TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": uuid.uuid4().hex}
@@ -32,13 +32,11 @@ RAY_TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": uuid.uuid4().hex}
 @pytest.fixture(scope="session")
 def ray_address() -> Iterator[str]:
     """The address of a Ray cluster with two processors: one for the session, since it takes seconds to start."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port, agent_port = free_ports(2)  # the latter is a fixed one otherwise, which the former may be
     folder = Path(tempfile.mkdtemp(prefix="dlio-ray-"))  # Ray's sockets need a short path
     options = ["--head", "--block", f"--port={port}", "--num-cpus=2", f"--object-store-memory={100 << 20}"]
     options += ["--node-ip-address=127.0.0.1", "--include-dashboard=false", "--disable-usage-stats"]
-    options += [f"--temp-dir={folder}"]
+    options += [f"--temp-dir={folder}", f"--dashboard-agent-listen-port={agent_port}"]
     with (folder / "log").open("w") as log:
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", *options]
         server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=os.environ | RAY_TOKEN)
