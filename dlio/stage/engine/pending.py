@@ -216,8 +216,9 @@ class Pending:
             return next(iter(self._ahead), None), not self._ahead, 0
 
         def asked(pieces: deque[Piece]) -> tuple[bool, int]:
-            number, threads = pieces[0].number, asking[self._fetching.home(pieces[0].number, pieces[0].begin)]
-            return (threads > 0 if self._fetching.is_divided(number) else number in self._under_way), threads
+            piece, is_divided = pieces[0], self._fetching.is_divided
+            threads = asking[self._fetching.home(piece.number, piece.begin)]
+            return (threads > 0 if is_divided(piece.number) else piece.number in self._under_way), threads
 
         least = min(self._ahead, key=asked)
         return least, *asked(least)
